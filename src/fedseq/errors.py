@@ -1,0 +1,20 @@
+"""The one exception for problems a user can fix: what is wrong, why, and how to fix it."""
+
+import difflib
+from collections.abc import Iterable
+
+MANY = 20
+
+
+class FedSeqError(Exception):
+    """A mistake in the input or the surroundings. The command line prints it without a traceback and exits with 2."""
+
+
+def unknown(kind: str, name: object, valid: Iterable[str]) -> FedSeqError:
+    """The error for a name that is not in a table, with the nearest valid one."""
+    choices = sorted(valid)
+    near = difflib.get_close_matches(str(name).lower(), choices, n=1, cutoff=0.5)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    # A list that nobody would read is left to --help, unless nothing is near.
+    listed = f" Valid: {', '.join(choices)}." if len(choices) <= MANY or not near else ""
+    return FedSeqError(f"unknown {kind} '{name}'.{hint}{listed}")
