@@ -1,0 +1,69 @@
+"""What every reader hands back, and the checks that it is what the catalog promises."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fedseq.catalog import DatasetFacts
+from fedseq.errors import FedSeqError
+
+Progress = Callable[[int, int, str], None]  # done, total, what is being done
+
+
+def silent(done: int, total: int, what: str) -> None:
+    """The progress hook of those who do not want to know."""
+
+
+class Arrays(NamedTuple):
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no single truth value, so comparing field by field would fail
+class Dataset:
+    name: str
+    x_train: np.ndarray  # uint8 [n, channels, height, width], or float32 [n, ...] features
+    y_train: np.ndarray  # int64 [n], 0..classes-1
+    x_test: np.ndarray
+    y_test: np.ndarray
+    class_names: tuple[str, ...]
+    mean: tuple[float, ...]  # per channel, of pixels scaled to 0..1; empty for features, which are used as they are
+    std: tuple[float, ...]
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.x_train.shape[1:]
+
+
+def half_scaled(name: str, arrays: Arrays, class_names: tuple[str, ...]) -> Dataset:
+    """A data set without published statistics: pixels are brought to -1..1, features stay as they are."""
+    channels = arrays.x_train.shape[1] if arrays.x_train.dtype == np.uint8 else 0
+    return Dataset(name, *arrays, class_names, (0.5,) * channels, (0.5,) * channels)
+
+
+def check_against(facts: DatasetFacts, where: str, arrays: Arrays) -> None:
+    _check_split(facts, f"{where}: training set", facts.train, arrays.x_train, arrays.y_train)
+    _check_split(facts, f"{where}: test set", facts.test, arrays.x_test, arrays.y_test)
+
+
+def _check_split(facts: DatasetFacts, what: str, count: int, x: np.ndarray, y: np.ndarray) -> None:
+    _expect(f"{what}: pictures", (x.dtype.name, x.shape), ("uint8", (count, *facts.shape)))
+    _expect(f"{what}: labels", (y.dtype.name, y.shape), ("int64", (count,)))
+    if y.min() < 0 or y.max() >= facts.classes:
+        raise FedSeqError(f"{what}: labels run from {y.min()} to {y.max()}, expected 0 to {facts.classes - 1}.")
+    absent = np.setdiff1d(np.arange(facts.classes), y)
+    if absent.size:
+        raise FedSeqError(f"{what}: no picture has label {absent[0]}; all {facts.classes} classes must be present.")
+
+
+def _expect(what: str, found: tuple, expected: tuple) -> None:
+    if found != expected:
+        raise FedSeqError(f"{what} are {found[0]} {list(found[1])}, expected {expected[0]} {list(expected[1])}.")
