@@ -1,0 +1,32 @@
+"""The gate: an update that is not finite, or far larger than what others send, is rejected and counts as a failed hop.
+
+Large is measured against the median change of the hops accepted lately. Before the first round, when nothing has been
+accepted yet, the clients of that round train once from the initial model, each on its own and for the measure only.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import median
+
+from torch import Tensor
+
+from fedseq.config import Config
+
+REMEMBERED = 256  # accepted changes that the median is taken over
+HOPELESS = 3  # rounds in a row in which every hop was rejected
+
+
+def limit(config: Config, changes: Sequence[float]) -> float | None:
+    """The largest change to accept; None without a gate, where anything not finite stops the run."""
+    if not config.gate:
+        return None
+    return config.gate_factor * median(changes) if changes else math.inf
+
+
+def reason_to_reject(change: float, after: Tensor, loss: float, largest: float) -> str | None:
+    """`change` is how far the hop moved the parameters, `after` all its weights."""
+    if not (math.isfinite(change) and math.isfinite(loss) and math.isfinite(float(after.sum()))):
+        return "not finite"
+    if change > largest:
+        return f"change {change:.3g} is more than {largest:.3g}"
+    return None
