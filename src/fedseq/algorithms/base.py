@@ -1,0 +1,155 @@
+"""An algorithm is a record of small pure functions; a round is the same for all of them.
+
+FedAvg is the neutral record: whoever changes nothing is FedAvg. FedProx, SCAFFOLD and FedDyn replace what a client
+adds to its gradient; server rules replace how models are merged; FedSeq and FedSeqInter change what a unit is and how
+often models are merged. So `fedseq(feddyn(0.1))` needs no code of its own.
+
+State is a flat dict of tensors, which is what a checkpoint holds. "weights" is the server's model.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from fedseq.training import Result
+
+State = dict[str, Tensor]
+UploadAndMemory = tuple[Mapping[str, Tensor], dict[str, Tensor]]
+
+
+@dataclass
+class Hop:
+    """What a client knows while it trains. Vectors hold the model's parameters (not BatchNorm's buffers)."""
+
+    start: Tensor  # the model it was given: the server's, or its predecessor's in a chain
+    weights: Tensor  # its model now
+    message: Mapping[str, Tensor]  # what the server sent beside the model
+    memory: Mapping[str, Tensor]  # what it kept from its last visit; empty at the first
+    lr: float
+    gradient_at_start: Callable[[], Tensor]  # mean gradient over all its examples at `start`; costs a pass
+    velocity: Tensor | None = None  # of momentum SGD
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the server knows of the federation."""
+
+    num_clients: int
+    num_units: int  # clients, or superclients
+    units_per_round: int
+    num_parameters: int  # of the model; what follows in a weight vector are buffers
+
+
+def nothing(*_: Any) -> dict[str, Tensor]:
+    return {}
+
+
+def keep(state: State, results: "Sequence[Result]", setting: Setting) -> State:
+    return state
+
+
+def keep_no_memory(hop: Hop) -> UploadAndMemory:
+    return {}, {}
+
+
+def weighted_mean(models: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """sum_i w_i / sum(w) * model_i, folded in the order given."""
+    total = float(sum(weights))
+    mean = models[0] * (weights[0] / total)
+    for model, weight in zip(models[1:], weights[1:], strict=True):
+        mean.add_(model, alpha=weight / total)
+    return mean
+
+
+def with_mean_buffers(weights: Tensor, models: Sequence[Tensor], examples: Sequence[float], setting: Setting) -> Tensor:
+    """The weights with buffers that are the models' mean weighted by examples, whatever was done to the parameters."""
+    buffers = weighted_mean([model[setting.num_parameters :] for model in models], examples)
+    return torch.cat([weights[: setting.num_parameters], buffers])
+
+
+def merge_weighted(state: State, models: Sequence[Tensor], examples: Sequence[float], setting: Setting) -> State:
+    """theta <- sum n_k/n theta_k"""
+    return {**state, "weights": weighted_mean(models, examples)}
+
+
+def server_model(state: State) -> dict[str, Tensor]:
+    return {"": state["weights"]}
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """The differences to FedAvg. Functions are module-level (or partials of such), so that workers can be sent them."""
+
+    name: str = "fedavg"
+    # On a client. `correct` changes the batch gradient in place; None where there is nothing to add.
+    correct: Callable[[Tensor, Hop], None] | None = None
+    # After the client's last step: what it uploads beside its model (summed over a chain), and what it remembers.
+    finish: Callable[[Hop], UploadAndMemory] = keep_no_memory
+    # On the server. `init` gives what the state holds beside "weights"; `message` what each client is sent.
+    init: Callable[[Tensor, Setting], State] = nothing
+    message: Callable[[State], dict[str, Tensor]] = nothing
+    # After each round: what its results teach the server. Then models become one, weighted by their examples.
+    observe: "Callable[[State, Sequence[Result], Setting], State]" = keep
+    merge: Callable[[State, Sequence[Tensor], Sequence[float], Setting], State] = merge_weighted
+    # Models to evaluate: "" is the server's, "client_mean" is reported as accuracy_client_mean.
+    evaluated: Callable[[State], dict[str, Tensor]] = server_model
+    # The shape of a round.
+    superclients: bool = False  # units are superclients instead of clients
+    merge_every: int | None = 1  # rounds between merges; None: as many as there are units
+
+
+FEDAVG = Algorithm()  # McMahan et al. 2017
+
+
+def initial_state(algorithm: Algorithm, weights: Tensor, setting: Setting) -> State:
+    state = {"weights": weights, **algorithm.init(weights, setting)}
+    return _refill_slots(state, setting) if period(algorithm, setting) > 1 else state
+
+
+def period(algorithm: Algorithm, setting: Setting) -> int:
+    return algorithm.merge_every or setting.num_units
+
+
+def starts(state: State, units: int) -> list[Tensor]:
+    """The model each of the round's units starts from: its slot's, where there are slots, else the server's."""
+    return [state.get(f"slot/{i}", state["weights"]) for i in range(units)]
+
+
+def aggregate(algorithm: Algorithm, state: State, results: "Sequence[Result]", setting: Setting, round: int) -> State:
+    """The state after a round; results come in the order of their jobs, and those that failed are missing."""
+    state = algorithm.observe(state, results, setting)
+    every = period(algorithm, setting)
+    if every == 1:
+        trained = [result for result in results if result.examples]
+        if not trained:
+            return state
+        return algorithm.merge(state, [r.end for r in trained], [r.examples for r in trained], setting)
+    examples = state["slot_examples"].clone()
+    for result in results:
+        examples[result.index] += result.examples
+    slots = {f"slot/{result.index}": result.end for result in results}
+    state = {**state, **slots, "slot_examples": examples}
+    return _refill_slots(_merge_slots(algorithm, state, setting), setting) if round % every == 0 else state
+
+
+def models_to_evaluate(algorithm: Algorithm, state: State, setting: Setting) -> dict[str, Tensor]:
+    """Between merges the weighted mean of the slots is evaluated, and not broadcast."""
+    return algorithm.evaluated(_merge_slots(algorithm, state, setting))
+
+
+def _merge_slots(algorithm: Algorithm, state: State, setting: Setting) -> State:
+    examples = state.get("slot_examples")
+    if examples is None or not examples.any():
+        return state
+    used = [i for i, n in enumerate(examples.tolist()) if n]
+    return algorithm.merge(state, [state[f"slot/{i}"] for i in used], [float(examples[i]) for i in used], setting)
+
+
+def _refill_slots(state: State, setting: Setting) -> State:
+    slots = {f"slot/{i}": state["weights"] for i in range(setting.units_per_round)}
+    return {**state, **slots, "slot_examples": torch.zeros(setting.units_per_round, dtype=torch.int64)}

@@ -1,0 +1,54 @@
+"""The page on writing an algorithm: it shows the example as it is, and the example does what the page says."""
+
+import ast
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedseq
+from fedseq.algorithms import fedseqinter, scaffold
+from fedseq.algorithms.server import fedavgm
+
+from .toys import final_memory, final_state, final_weights, half_square, line, points
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "own_algorithm.py"
+CLIENTS = [points((1.0, 1.2), (-0.5, 0.4)), points((-1.2, 0.9)), points((0.3, -1.0), (1.1, -0.6), (-0.9, 0.7))]
+
+
+def test_the_page_shows_the_file():
+    assert f"```python\n{EXAMPLE.read_text()}```\n" in (ROOT / "docs" / "own-algorithm.md").read_text()
+
+
+def test_the_algorithm_takes_at_most_30_lines():
+    functions = [node for node in ast.parse(EXAMPLE.read_text()).body if isinstance(node, ast.FunctionDef)]
+    assert sum((node.end_lineno or 0) - node.lineno + 1 for node in functions) <= 30
+
+
+def test_the_file_runs(tmp_path):
+    done = subprocess.run([sys.executable, EXAMPLE], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert not done.stderr
+    lines = done.stdout.splitlines()
+    assert [text.split(":")[0] for text in lines] == ["fedavg", "smoothed", "fedseq+smoothed"]
+    accuracies = [float(text.split(":")[1].rstrip("%")) for text in lines]
+    assert min(accuracies[1:]) > accuracies[0] > 30
+
+
+@pytest.mark.parametrize("wrap", [lambda inner: inner, fedseqinter, fedavgm])
+def test_without_smoothing_it_is_scaffold(tmp_path, wrap):
+    smoothed = runpy.run_path(str(EXAMPLE))["smoothed"]
+    options = {"loss": half_square, "groups": [(0, 2), (1,)], "rounds": 4, "fraction": 0.7, "engine": "serial"}
+
+    def weights(algorithm) -> np.ndarray:
+        return final_weights(
+            fedseq.federate(line, CLIENTS, CLIENTS[0], algorithm, folder=tmp_path / algorithm.name, **options)
+        )
+
+    assert weights(wrap(smoothed(keep=0.0))) == pytest.approx(weights(wrap(scaffold(2))), abs=1e-6)
+    own = tmp_path / wrap(smoothed()).name
+    assert np.abs(final_state(own)["c"]).max() > 0
+    assert all("c" in kept for kept in final_memory(own).values())
