@@ -17,7 +17,7 @@ METHODS = ("greedy", "exchange", "kmeans", "random")
 
 TOPOLOGIES = ("fedseq", "fedseqinter")
 LOCAL_RULES = ("fedavg", "fedprox", "scaffold", "feddyn")
-SERVER_RULES = ("fedavgm", "fedadam", "fedyogi", "fairavg")
+SERVER_RULES = ("fedavgm", "fedadam", "fedyogi", "fairavg", "median", "trimmed-mean")
 
 
 class AlgorithmName(NamedTuple):

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from fedseq.errors import FedSeqError
+from fedseq.files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def named(model: FlatModel, vector: Tensor) -> dict[str, Tensor]:
 
 def save(path: Path, tensors: Mapping[str, Tensor]) -> None:
     # Tied parameters share memory, which safetensors refuses: every name gets a copy of its own.
-    save_file({name: tensor.clone().contiguous() for name, tensor in tensors.items()}, path)
+    write_atomically(path, save_tensors({name: tensor.clone().contiguous() for name, tensor in tensors.items()}))
 
 
 def read(path: Path, model: FlatModel) -> Tensor:

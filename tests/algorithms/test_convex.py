@@ -41,7 +41,8 @@ def biased_point(alpha: float) -> np.ndarray:
 def limit(folder, algorithm: str, groups=((0,), (1,), (2,), (3,)), clients=CLIENTS, **options) -> np.ndarray:
     run = fedseq.federate(
         line, clients, CLIENTS[0], algorithm, loss=half_square, groups=groups, fraction=1.0, lr=LR, weight_decay=0.0,
-        client_epochs=STEPS, alpha_dyn=ALPHA, engine="serial", folder=folder, **{"rounds": 40, "eval_every": 1000, **options},
+        client_epochs=STEPS, alpha_dyn=ALPHA, engine="serial", folder=folder,
+        **{"rounds": 40, "eval_every": 1000, **options},
     )  # fmt: skip
     return final_weights(run)
 

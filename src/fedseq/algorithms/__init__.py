@@ -7,6 +7,7 @@ from fedseq.algorithms.centralized import centralized
 from fedseq.algorithms.feddyn import feddyn
 from fedseq.algorithms.fedprox import fedprox
 from fedseq.algorithms.fedseq import fedseq, fedseqinter
+from fedseq.algorithms.robust import median, trimmed_mean
 from fedseq.algorithms.scaffold import scaffold
 from fedseq.algorithms.server import fairavg, fedadam, fedavgm, fedyogi
 from fedseq.config import Config, known
@@ -28,6 +29,8 @@ LOCAL_RULES: dict[str, Callable[[Config], Algorithm]] = {
 SERVER_RULES: dict[str, Callable[[Algorithm, Config], Algorithm]] = {
     "": lambda inner, config: inner,
     "fairavg": lambda inner, config: fairavg(inner),
+    "median": lambda inner, config: median(inner),
+    "trimmed-mean": lambda inner, config: trimmed_mean(inner),
     "fedavgm": lambda inner, config: fedavgm(inner, known(config.server_lr), config.server_momentum),
     "fedadam": lambda inner, config: fedadam(inner, known(config.server_lr), config.server_momentum),
     "fedyogi": lambda inner, config: fedyogi(inner, known(config.server_lr), config.server_momentum),
@@ -48,5 +51,6 @@ def build(config: Config) -> Algorithm:
 
 __all__ = [
     "Algorithm", "Hop", "Setting", "State", "build", "centralized", "fairavg", "fedadam", "fedavg", "fedavgm", "feddyn",
-    "fedprox", "fedseq", "fedseqinter", "fedyogi", "scaffold",
+    "fedprox", "fedseq", "fedseqinter", "fedyogi", "median", "scaffold",
+    "trimmed_mean",
 ]  # fmt: skip

@@ -1,0 +1,195 @@
+"""Checkpoints of a run: complete, checksummed, atomic. Only safetensors and JSON; nothing that can execute is read.
+
+    checkpoints/000120.json            the manifest: round, file positions, SHA-256 of every file, and of itself
+    checkpoints/000120.safetensors     the algorithm's state
+    checkpoints/memory/17-119.safetensors   client 17's memory, last changed in round 119
+
+The manifest is written last and renamed into place: a checkpoint exists when its manifest does. Clients' memory is
+written only for the clients that changed, and shared between checkpoints; the last two checkpoints are kept.
+"""
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from fedseq.errors import FedSeqError
+from fedseq.files import write_atomically
+
+FORMAT = 1
+KEPT = 2
+LINE_FILES = ("metrics.jsonl", "timing.jsonl")  # grow by a line a round
+
+
+@dataclass
+class Progress:
+    """Where a run stands after a complete round."""
+
+    round: int
+    state: dict[str, Tensor]
+    memory: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    changed: dict[int, int] = field(default_factory=dict)  # client -> round in which its memory last changed
+    changes: tuple[float, ...] = ()  # of the hops accepted lately; the gate's measure
+    rejected_rounds: int = 0  # rounds in a row in which the gate let nothing through
+
+
+class CheckpointWriter:
+    """Writes checkpoints of a run folder in the background, one at a time; what fails is raised at the next call.
+
+    A round's state is never changed in place, so that training can go on while it is written.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.thread = ThreadPoolExecutor(1, "checkpoint")
+        self.pending: Future[None] | None = None
+
+    def __enter__(self) -> "CheckpointWriter":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            self.wait()
+        finally:
+            self.thread.shutdown()
+
+    def save(self, progress: Progress) -> None:
+        self.wait()
+        positions = {name: _length(self.folder / name) for name in LINE_FILES}
+        self.pending = self.thread.submit(save_checkpoint, self.folder / "checkpoints", progress, positions)
+
+    def wait(self) -> None:
+        pending, self.pending = self.pending, None
+        if pending is not None:
+            pending.result()
+
+
+def _length(path: Path) -> int:
+    """The file's length, which is safe on the disk before a checkpoint refers to it."""
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        return file.seek(0, os.SEEK_END)
+
+
+def save_checkpoint(folder: Path, progress: Progress, positions: Mapping[str, int]) -> None:
+    """Write what changed since the last checkpoint, then the manifest, then drop what nobody needs any more."""
+    (folder / "memory").mkdir(parents=True, exist_ok=True)
+    files = {}
+    for client, round_ in sorted(progress.changed.items()):
+        name = f"memory/{client}-{round_}.safetensors"
+        files[name] = _digest_of_known(folder, name) or _write(folder, name, progress.memory[client])
+    name = f"{progress.round:06d}.safetensors"
+    files[name] = _write(folder, name, progress.state)
+    manifest: dict[str, Any] = {
+        "format": FORMAT,
+        "round": progress.round,
+        "state": name,
+        "positions": dict(positions),
+        "changes": list(progress.changes),
+        "rejected_rounds": progress.rejected_rounds,
+        "files": files,
+    }
+    manifest["sha256"] = _manifest_digest(manifest)
+    write_atomically(folder / f"{progress.round:06d}.json", json.dumps(manifest, indent=1).encode())
+    _drop_old(folder)
+
+
+def _write(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> str:
+    content = save({key: tensor.detach().cpu().clone().contiguous() for key, tensor in tensors.items()})
+    write_atomically(folder / name, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def _digest_of_known(folder: Path, name: str) -> str | None:
+    """The digest a readable manifest gives for a file that is still there: it need not be written again."""
+    if not (folder / name).exists():
+        return None
+    return next((m["files"][name] for _, m in _manifests(folder) if name in m["files"]), None)
+
+
+def _manifests(folder: Path) -> Iterable[tuple[Path, dict[str, Any]]]:
+    """The undamaged manifests, newest first."""
+    for path in sorted(folder.glob("[0-9]*.json"), reverse=True):
+        manifest = _read_manifest(path)
+        if manifest is not None:
+            yield path, manifest
+
+
+def _read_manifest(path: Path) -> dict[str, Any] | None:
+    try:
+        manifest = json.loads(path.read_bytes())
+        intact = manifest["sha256"] == _manifest_digest(manifest)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return manifest if intact else None
+
+
+def _manifest_digest(manifest: Mapping[str, Any]) -> str:
+    body = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _drop_old(folder: Path) -> None:
+    manifests = list(_manifests(folder))
+    needed = {name for _, manifest in manifests[:KEPT] for name in manifest["files"]}
+    for path, _ in manifests[KEPT:]:
+        path.unlink(missing_ok=True)
+    for path in (*folder.glob("*.safetensors"), *folder.glob("memory/*.safetensors")):
+        if path.relative_to(folder).as_posix() not in needed:
+            path.unlink(missing_ok=True)
+
+
+def load_checkpoint(folder: Path, device: str = "cpu") -> tuple[Progress, dict[str, int]] | None:
+    """The newest good checkpoint; None if none was ever written. Damage is reported, never passed over in silence."""
+    paths = sorted(folder.glob("[0-9]*.json"), reverse=True)
+    for path in paths:
+        manifest = _read_manifest(path)
+        if manifest is None:
+            warnings.warn(f"checkpoint {path} is damaged; trying the one before.", stacklevel=2)
+            continue
+        if manifest.get("format") != FORMAT:
+            raise FedSeqError(f"{path} was written by another version of fedseq (format {manifest.get('format')}).")
+        loaded = _load_files(folder, manifest, device)
+        if loaded is not None:
+            return loaded, manifest["positions"]
+    if paths:
+        raise FedSeqError(
+            f"every checkpoint in {folder} is damaged, so the run can't be continued. Start it anew elsewhere."
+        )
+    return None
+
+
+def _load_files(folder: Path, manifest: Mapping[str, Any], device: str) -> Progress | None:
+    tensors: dict[str, dict[str, Tensor]] = {}
+    for name, digest in manifest["files"].items():
+        try:
+            content = (folder / name).read_bytes()
+            if hashlib.sha256(content).hexdigest() != digest:
+                raise ValueError("its checksum is wrong")
+            tensors[name] = {key: tensor.to(torch.device(device)) for key, tensor in load(content).items()}
+        except (OSError, ValueError, SafetensorError) as error:
+            warnings.warn(f"checkpoint file {folder / name} is damaged ({error}); trying the one before.", stacklevel=3)
+            return None
+    progress = Progress(
+        manifest["round"],
+        tensors.pop(manifest["state"]),
+        changes=tuple(manifest["changes"]),
+        rejected_rounds=manifest["rejected_rounds"],
+    )
+    for name, memory in tensors.items():
+        client, round_ = (int(part) for part in Path(name).stem.split("-"))
+        progress.memory[client] = memory
+        progress.changed[client] = round_
+    return progress

@@ -1,0 +1,253 @@
+"""From a config, or from a user's own model and data, to a finished run folder."""
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedseq import algorithms, weights
+from fedseq.algorithms.base import Algorithm, Setting, initial_state
+from fedseq.checkpoints import LINE_FILES, Progress, load_checkpoint
+from fedseq.config import FIELDS, Config, flag, from_mapping, read_yaml, resolve
+from fedseq.data.partition import label_counts
+from fedseq.engines import ENGINES, Engine
+from fedseq.errors import FedSeqError
+from fedseq.failures import attackers
+from fedseq.federation import Interrupted, final_model, run_rounds
+from fedseq.files import write_json
+from fedseq.parts import Parts, initial_weights, make_task, named_parts, split_exemplars
+from fedseq.planning import Federation, Unit, units_per_round
+from fedseq.progress import QUIET, Reporter, Steadfast
+from fedseq.results import Run, lock, new_folder, read_run, write_description
+from fedseq.superclients import form_superclients
+from fedseq.training import Examples, Task, build, one_thread
+
+# Options that may change when a run is continued: they do not touch what is computed up to a given round.
+FREE_TO_CHANGE = {"rounds", "until_accuracy", "checkpoint_every", "engine", "workers", "device", "data_dir"}
+
+
+def run(
+    config: Config | Mapping[str, Any] | None = None,
+    folder: str | Path | None = None,
+    *,
+    reporter: Reporter = QUIET,
+    **options: Any,
+) -> Run:
+    """Run an experiment by names, e.g. run(dataset="digits", algorithm="fedseq", rounds=30).
+
+    The run folder is a new one under runs/ unless given; a folder that holds an unfinished run with the same config is
+    continued.
+    """
+    base = config if isinstance(config, Config) else from_mapping(config or {})
+    resolved = resolve(from_mapping(options, base))
+    return execute(named_parts(resolved, reporter), _folder(folder, resolved), reporter)
+
+
+def federate(
+    model: Callable[[], nn.Module],
+    clients: Sequence[tuple[Tensor, Tensor]],
+    test: tuple[Tensor, Tensor],
+    algorithm: str | Algorithm = "fedseq",
+    *,
+    loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
+    groups: Sequence[Sequence[int]] | None = None,
+    folder: str | Path | None = None,
+    reporter: Reporter = QUIET,
+    **options: Any,
+) -> Run:
+    """Train your own model on your own clients: a factory, an (x, y) pair per client, a test set and an algorithm.
+
+    Options are those of the command line (rounds, lr, fraction, ...). Giving the same folder again continues the run.
+    """
+    x, y = (torch.cat([torch.as_tensor(client[i]) for client in clients]) for i in (0, 1))
+    ends = np.cumsum([len(client[1]) for client in clients])
+    indices = np.split(np.arange(len(y)), ends[:-1])
+    return federate_indexed(
+        model, (x, y), indices, test, algorithm,
+        loss=loss, groups=groups, folder=folder, reporter=reporter, **options,
+    )  # fmt: skip
+
+
+def federate_indexed(
+    model: Callable[[], nn.Module],
+    train: tuple[Tensor, Tensor],
+    clients: Sequence[np.ndarray],
+    test: tuple[Tensor, Tensor],
+    algorithm: str | Algorithm = "fedseq",
+    *,
+    loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
+    groups: Sequence[Sequence[int]] | None = None,
+    folder: str | Path | None = None,
+    reporter: Reporter = QUIET,
+    **options: Any,
+) -> Run:
+    """As `federate`, for clients that are index arrays into one training set; they may share examples."""
+    name = algorithm if isinstance(algorithm, str) else "fedseq" if algorithm.superclients else "fedavg"
+    (x, y), (x_test, y_test) = train, (torch.as_tensor(test[0]), torch.as_tensor(test[1]))
+    num_classes = 0 if y.is_floating_point() else int(torch.cat([y, y_test]).max()) + 1
+    own = {"lr": 0.05, "rounds": 100, "model": "own", **({} if num_classes else {"method": "random"}), **options}
+    config = replace(
+        resolve(from_mapping({**own, "algorithm": name, "num_clients": len(clients)})), dataset="own", partition=None
+    )
+    if name == "centralized":
+        clients = [np.concatenate(clients)]
+    built = algorithms.build(config) if isinstance(algorithm, str) else algorithm
+    config = replace(config, algorithm=built.name)
+    exemplars, held_out = split_exemplars(Examples(x_test, y_test), config.exemplars if num_classes else 0)
+    task = make_task(config, model, Examples(x, y), clients, held_out, num_classes, loss)
+    chosen = None if groups is None else _checked_groups(groups, clients)
+    return execute(Parts(config, task, built, exemplars, chosen), _folder(folder, config), reporter)
+
+
+def _checked_groups(groups: Sequence[Sequence[int]], clients: Sequence[np.ndarray]) -> list[Unit]:
+    """A user's superclients: each client at most once; those without examples are left out, as everywhere."""
+    named = Counter(int(client) for group in groups for client in group)
+    strangers = [client for client in named if not 0 <= client < len(clients)]
+    twice = [client for client, times in named.items() if times > 1]
+    if strangers:
+        raise FedSeqError(f"groups name client {strangers[0]}, and there are clients 0 to {len(clients) - 1}.")
+    if twice:
+        raise FedSeqError(f"groups name client {twice[0]} more than once. Every client belongs to one superclient.")
+    held = [tuple(int(client) for client in group if len(clients[client])) for group in groups]
+    if not any(held):
+        raise FedSeqError("groups name no client that holds examples.")
+    return [group for group in held if group]
+
+
+def resume(folder: str | Path, *, reporter: Reporter = QUIET, **changes: Any) -> Run:
+    """Continue a run by names from its last checkpoint, bit for bit as if it had never stopped."""
+    folder = Path(folder)
+    read_run(folder)
+    saved = from_mapping(read_yaml(folder / "config.yaml"))
+    if saved.dataset == "own":
+        raise FedSeqError(f"{folder} was made in Python with data of its own: call the same function with this folder.")
+    return execute(named_parts(resolve(from_mapping(changes, saved)), reporter), folder, reporter)
+
+
+def _folder(folder: str | Path | None, config: Config) -> Path:
+    if folder is None:
+        dataset = config.dataset.replace(":", "-").replace("/", "-")
+        return new_folder(Path("runs"), f"{dataset}-{config.algorithm}-seed{config.seed}")
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FedSeqError(f"can't make the run folder {folder}: {error.strerror}. Choose another.") from None
+    return Path(folder)
+
+
+def execute(parts: Parts, folder: Path, reporter: Reporter = QUIET) -> Run:
+    """Run, or continue, in this folder."""
+    config, task, reporter = parts.config, parts.task, Steadfast(reporter)
+    with lock(folder), one_thread():  # the server's sums need no second one, which would compete with the workers
+        _describe(parts, folder)
+        engine = open_engine(config, task)  # before the checkpoint is loaded, which its workers would keep alive
+        try:
+            saved = load_checkpoint(folder / "checkpoints", config.device)
+            if saved is not None and read_run(folder).finished:
+                return read_run(folder)
+            model = build(task)
+            theta = initial_weights(config, task, model)
+            units = _units(parts, folder, engine, theta, reporter)
+            per_round = units_per_round(config.fraction, len(units))
+            setting = Setting(len(task.clients), len(units), per_round, len(model.parameters))
+            federation = Federation(
+                config=config,
+                algorithm=parts.algorithm,
+                units=units,
+                sizes=[len(indices) for indices in task.clients],
+                attackers=attackers(config, len(task.clients)),
+                setting=setting,
+                folder=folder,
+            )
+            progress = _continue(folder, saved) or Progress(0, initial_state(parts.algorithm, theta, setting))
+            reporter.begin(config, folder, progress.round)
+            for record, progress in run_rounds(federation, engine, progress):  # noqa: B007, B020
+                reporter.round(record)
+        except KeyboardInterrupt:
+            raise Interrupted(folder) from None
+        finally:
+            engine.close()
+        weights.save(folder / "weights.safetensors", weights.named(model, final_model(federation, progress.state)))
+    return read_run(folder)
+
+
+def open_engine(config: Config, task: Task) -> Engine:
+    return ENGINES[config.engine or "serial"](task, config.workers)
+
+
+def _units(parts: Parts, folder: Path, engine: Engine, theta: Tensor, reporter: Reporter) -> Sequence[Unit]:
+    """The clients that hold examples, or the superclients they are grouped into."""
+    holders = [client for client, indices in enumerate(parts.task.clients) if len(indices)]
+    if not parts.algorithm.superclients:
+        return [(client,) for client in holders]
+    path = folder / "superclients.json"
+    if not path.exists():
+        write_json(path, _group(parts, folder, engine, theta, reporter))
+    return [tuple(group) for group in json.loads(path.read_text())["superclients"]]
+
+
+def _group(parts: Parts, folder: Path, engine: Engine, theta: Tensor, reporter: Reporter) -> dict[str, Any]:
+    if parts.groups is not None:
+        return {"method": "given", "superclients": [list(group) for group in parts.groups]}
+    formed = form_superclients(
+        parts.config, parts.task, parts.exemplars, engine, theta, folder / "pretraining", reporter
+    )
+    return formed.describe()
+
+
+def _continue(folder: Path, saved: tuple[Progress, dict[str, int]] | None) -> Progress | None:
+    """Where the last checkpoint stands; lines written after it are cut off, as their rounds are run again."""
+    if saved is None:
+        for name in LINE_FILES:
+            (folder / name).unlink(missing_ok=True)
+        return None
+    progress, positions = saved
+    for name in LINE_FILES:
+        with (folder / name).open("ab") as file:
+            file.truncate(positions[name])
+    return progress
+
+
+def _describe(parts: Parts, folder: Path) -> None:
+    """Write down what is run; in a folder that holds a run already, refuse to continue it as another one."""
+    clients = _describe_clients(parts.task)
+    if not (folder / "config.yaml").exists():
+        write_json(folder / "clients.json", clients)
+        write_description(folder, parts.config)
+        return
+    saved = from_mapping(read_yaml(folder / "config.yaml"))
+    _refuse_changes(saved, parts.config, folder)
+    if json.loads((folder / "clients.json").read_text())["fingerprint"] != clients["fingerprint"]:
+        raise FedSeqError(f"{folder} was run on other data than what is loaded now. Give the data it was started with.")
+    write_description(folder, parts.config)
+
+
+def _refuse_changes(saved: Config, asked: Config, folder: Path) -> None:
+    free = FREE_TO_CHANGE - ({"rounds"} if saved.lr_schedule == "cosine" else set())
+    changed = [
+        f"{flag(name)} {getattr(saved, name)} -> {getattr(asked, name)}"
+        for name in FIELDS
+        if name not in free and getattr(saved, name) != getattr(asked, name)
+    ]
+    if changed:
+        raise FedSeqError(f"{folder} holds a run with other options: {', '.join(changed)}. Choose another folder.")
+
+
+def _describe_clients(task: Task) -> dict[str, Any]:
+    """Who holds what, and a fingerprint of the data by which a continued run recognises it."""
+    fingerprint = 0
+    for tensor in (task.train.x, task.train.y, task.test.x, task.test.y):
+        fingerprint = zlib.crc32(np.ascontiguousarray(tensor.cpu().numpy()).data, fingerprint)
+    for indices in task.clients:
+        fingerprint = zlib.crc32(np.ascontiguousarray(indices, dtype=np.int64).data, fingerprint)
+    described: dict[str, Any] = {"fingerprint": f"{fingerprint:08x}", "examples": [len(i) for i in task.clients]}
+    if task.num_classes:
+        described["label_counts"] = label_counts(task.train.y.cpu().numpy(), task.clients, task.num_classes).tolist()
+    return described

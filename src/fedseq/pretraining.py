@@ -1,0 +1,209 @@
+"""Pre-training: every client trains the same theta_0 on its own data, and what its model then tells about that data.
+
+Results are kept in files as they arrive, so that an interrupted pre-training goes on with the clients not done yet and
+trying another metric or method does not pre-train again. An epoch is a visit with its own random stream; so ten epochs
+are the same whether trained at once or as five and five.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedseq.algorithms import fedavg
+from fedseq.engines import Engine
+from fedseq.errors import FedSeqError
+from fedseq.grouping import APPROXIMATORS, CONFIDENCES, Reduction, reduce_weights
+from fedseq.progress import QUIET, Reporter
+from fedseq.training import Examples, Job, Task, build, one_thread, predict
+from fedseq.weights import FlatModel
+
+JOBS_AT_ONCE = 64  # bounds the memory of start weights and of results waiting to be read
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """What is known of all clients after some epochs. A client that diverged, or has no example, is a row of NaNs."""
+
+    confidence: dict[str, np.ndarray]  # variant: [clients, classes]; empty without exemplars
+    weights: np.ndarray | None  # [clients, weights], on disk; None where nobody asked for them
+    model: FlatModel
+
+
+def pretrain(
+    task: Task,
+    engine: Engine,
+    theta: Tensor,
+    epochs: Sequence[int],
+    lr: float,
+    exemplars: Examples | None,
+    folder: Path,
+    keep_weights: bool,
+    reporter: Reporter = QUIET,
+) -> dict[int, Pretrained]:
+    """Pre-train every client for each of these numbers of epochs; the longer ones continue the shorter ones."""
+    keep_weights = keep_weights or len(epochs) > 1
+    model = build(task)
+    home = folder / _key(task, theta, lr, exemplars)
+    products: dict[int, Pretrained] = {}
+    before = 0
+    for count in sorted(set(epochs)):
+        earlier = products[before].weights if before else None
+        starts = _Starts(theta, earlier)
+        products[count] = _pretrain_to(
+            task,
+            engine,
+            model,
+            starts,
+            (before, count),
+            lr,
+            exemplars,
+            home / f"{count}-epochs",
+            keep_weights,
+            reporter,
+        )
+        before = count
+    return products
+
+
+@dataclass(frozen=True)
+class _Starts:
+    """theta_0, or each client's own weights after fewer epochs."""
+
+    theta: Tensor
+    earlier: np.ndarray | None
+
+    def of(self, client: int) -> Tensor:
+        if self.earlier is None:
+            return self.theta
+        return torch.from_numpy(np.array(self.earlier[client])).to(self.theta.device)
+
+
+def _pretrain_to(
+    task: Task,
+    engine: Engine,
+    model: FlatModel,
+    starts: _Starts,
+    span: tuple[int, int],
+    lr: float,
+    exemplars: Examples | None,
+    folder: Path,
+    keep_weights: bool,
+    reporter: Reporter,
+) -> Pretrained:
+    folder.mkdir(parents=True, exist_ok=True)
+    clients = len(task.clients)
+    variants = CONFIDENCES if exemplars is not None else {}
+    confidence = {name: _rows(folder / f"{name}.npy", clients, task.num_classes) for name in variants}
+    weights = _rows(folder / "weights.npy", clients, len(model.vector)) if keep_weights else None
+    done = _rows(folder / ("done-with-weights.npy" if keep_weights else "done.npy"), clients, 1, dtype=np.uint8)
+    what = f"pre-training, {span[1]} epochs"
+    todo = [client for client in range(clients) if not done[client, 0] and len(task.clients[client])]
+    for first in range(0, len(todo), JOBS_AT_ONCE):
+        for client, end in _train(engine, todo[first : first + JOBS_AT_ONCE], starts, span, lr):
+            for name, rows in confidence.items():
+                assert exemplars is not None
+                rows[client] = variants[name](_logits(model, end, exemplars), exemplars.y.cpu().numpy())
+            if weights is not None:
+                weights[client] = end.cpu().numpy()
+            done[client] = 1
+            reporter.stage(int(done.sum()), clients, what)
+    return Pretrained({name: np.array(rows) for name, rows in confidence.items()}, weights, model)
+
+
+def _train(
+    engine: Engine, clients: Sequence[int], starts: _Starts, span: tuple[int, int], lr: float
+) -> Iterator[tuple[int, Tensor]]:
+    """Each client's weights, as they arrive; NaNs if they are no longer finite."""
+    jobs = [
+        Job(
+            index=client,
+            unit=client,
+            round=0,
+            hops=tuple((client, visit) for visit in range(*span)),
+            start=starts.of(client),
+            algorithm=fedavg(),
+            lr=lr,
+            purpose="pretrain",
+        )
+        for client in clients
+    ]
+    for result in engine.run(jobs):
+        yield result.index, result.end if result.diverged is None else torch.full_like(result.end, torch.nan)
+
+
+def _logits(model: FlatModel, weights: Tensor, exemplars: Examples) -> np.ndarray:
+    with one_thread():
+        return np.concatenate([output.cpu().numpy() for output, _ in predict(model, weights, exemplars)])
+
+
+def _rows(path: Path, rows: int, columns: int, dtype: type = np.float32) -> np.ndarray:
+    """An array in a file; made if it is not there in this shape, read on if it is."""
+    try:
+        found = np.load(path, mmap_mode="r+", allow_pickle=False)
+        if found.shape == (rows, columns) and found.dtype == dtype:
+            return found
+    except (OSError, ValueError, EOFError):
+        pass
+    made = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=(rows, columns))
+    made[:] = np.nan if np.issubdtype(dtype, np.floating) else 0
+    return made
+
+
+def _key(task: Task, theta: Tensor, lr: float, exemplars: Examples | None) -> str:
+    """A name for everything that a client's pre-trained weights depend on, but the number of epochs."""
+    digest = hashlib.sha256()
+    settings = (lr, task.batch_size, task.momentum, task.weight_decay, task.clip_norm, task.augment, task.seed)
+    digest.update(json.dumps(settings).encode())
+    arrays = [theta, task.train.x, task.train.y, *([exemplars.x, exemplars.y] if exemplars else [])]
+    for tensor in arrays:
+        digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
+    for indices in task.clients:
+        digest.update(np.ascontiguousarray(indices, dtype=np.int64).data)
+    return digest.hexdigest()[:16]
+
+
+def classifier_layers(model: FlatModel) -> list[slice]:
+    """Where the weights of the fully connected layers lie in the vector, in the order of the module."""
+    found = []
+    for name, layer in model.module.named_modules():
+        if isinstance(layer, nn.Linear):
+            view = model.views.get(f"{name}.weight" if name else "weight")
+            if view is not None:  # the second of two tied layers has no weights of its own
+                found.append(slice(view.storage_offset(), view.storage_offset() + view.numel()))
+    if not found:
+        raise FedSeqError(
+            f"model {type(model.module).__name__} has no fully connected layer (nn.Linear) for a classifier "
+            "approximator to look at. Use --approximator confidence."
+        )
+    return found
+
+
+def estimate(approximator: str, variant: str, pretrained: Pretrained) -> tuple[np.ndarray, Reduction | None]:
+    """One row per client: its confidence vector, or its classifier's weights after PCA."""
+    layers = APPROXIMATORS[approximator].layers
+    if layers is None:
+        if not pretrained.confidence:
+            raise FedSeqError("the confidence approximator needs exemplars of every class. Use --method random.")
+        return pretrained.confidence[variant], None
+    assert pretrained.weights is not None
+    rows = np.concatenate([pretrained.weights[:, part] for part in classifier_layers(pretrained.model)[layers]], axis=1)
+    reduction = reduce_weights(rows)
+    return reduction.vectors, reduction
+
+
+def similarity(pretrained: Pretrained, columns_at_once: int = 8192) -> np.ndarray:
+    """D: cosine between the parameters of every two clients."""
+    assert pretrained.weights is not None
+    parameters = pretrained.weights[:, : len(pretrained.model.parameters)]
+    gram = np.zeros((len(parameters), len(parameters)))
+    for first in range(0, parameters.shape[1], columns_at_once):
+        block = parameters[:, first : first + columns_at_once].astype(np.float64)
+        gram += block @ block.T
+    norms = np.sqrt(np.diag(gram))
+    return gram / np.outer(norms, norms)

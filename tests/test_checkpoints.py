@@ -1,0 +1,98 @@
+import json
+
+import pytest
+import torch
+
+from fedseq.checkpoints import Progress, load_checkpoint, save_checkpoint
+from fedseq.errors import FedSeqError
+
+
+def progress(round_, clients):
+    """Client k's memory last changed in round clients[k]."""
+    state = {"weights": torch.full((5,), float(round_)), "slot_examples": torch.tensor([round_, 2])}
+    memory = {k: {"g": torch.full((3,), 10.0 * k + changed)} for k, changed in clients.items()}
+    return Progress(round_, state, memory, dict(clients))
+
+
+def test_what_is_saved_comes_back(tmp_path):
+    saved = progress(7, {3: 2, 11: 7})
+    save_checkpoint(tmp_path, saved, {"metrics.jsonl": 123})
+    loaded, positions = load_checkpoint(tmp_path)
+    assert positions == {"metrics.jsonl": 123}
+    assert (loaded.round, loaded.changed) == (7, {3: 2, 11: 7})
+    assert torch.equal(loaded.state["weights"], saved.state["weights"])
+    assert loaded.state["slot_examples"].dtype == torch.int64
+    assert torch.equal(loaded.memory[11]["g"], saved.memory[11]["g"])
+
+
+def test_only_changed_memory_is_written_and_the_last_two_checkpoints_are_kept(tmp_path):
+    save_checkpoint(tmp_path, progress(1, {0: 1, 1: 1}), {})
+    first = (tmp_path / "memory" / "1-1.safetensors").stat().st_mtime_ns
+    save_checkpoint(tmp_path, progress(2, {0: 2, 1: 1}), {})
+    save_checkpoint(tmp_path, progress(3, {0: 3, 1: 1}), {})
+    assert (tmp_path / "memory" / "1-1.safetensors").stat().st_mtime_ns == first
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {
+        "000002.json", "000002.safetensors", "000003.json", "000003.safetensors",
+        "0-2.safetensors", "0-3.safetensors", "1-1.safetensors",
+    }  # fmt: skip
+
+
+def test_nothing_saved_is_none(tmp_path):
+    assert load_checkpoint(tmp_path) is None
+
+
+@pytest.mark.parametrize("name", ["000002.json", "000002.safetensors", "memory/4-2.safetensors"])
+def test_any_flipped_bit_or_cut_is_noticed(tmp_path, name):
+    content = None
+    for cut in (False, True):
+        save_checkpoint(tmp_path, progress(1, {4: 1}), {})
+        save_checkpoint(tmp_path, progress(2, {4: 2}), {})
+        content = (tmp_path / name).read_bytes()
+        for position in range(0, len(content), max(1, len(content) // 25)):
+            damaged = content[:position] if cut else _flip(content, position)
+            (tmp_path / name).write_bytes(damaged)
+            with pytest.warns(UserWarning, match="damaged"):
+                loaded, _ = load_checkpoint(tmp_path)
+            assert loaded.round == 1
+        (tmp_path / name).write_bytes(content)
+    assert load_checkpoint(tmp_path)[0].round == 2
+
+
+def _flip(content: bytes, position: int) -> bytes:
+    return content[:position] + bytes([content[position] ^ 1 << position % 8]) + content[position + 1 :]
+
+
+def test_another_format_is_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedseq.checkpoints.FORMAT", 99)
+    save_checkpoint(tmp_path, progress(1, {}), {})
+    monkeypatch.undo()
+    with pytest.raises(FedSeqError, match="another version"):
+        load_checkpoint(tmp_path)
+
+
+def test_a_pickle_named_as_a_checkpoint_is_not_executed(tmp_path):
+    import pickle
+
+    class Bomb:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "owned"), "w"))
+
+    save_checkpoint(tmp_path, progress(1, {}), {})
+    (tmp_path / "000001.safetensors").write_bytes(pickle.dumps(Bomb()))
+    with pytest.warns(UserWarning, match="damaged"), pytest.raises(FedSeqError, match="every checkpoint"):
+        load_checkpoint(tmp_path)
+    (tmp_path / "000001.json").write_bytes(pickle.dumps(Bomb()))
+    with pytest.warns(UserWarning, match="damaged"), pytest.raises(FedSeqError, match="every checkpoint"):
+        load_checkpoint(tmp_path)
+    assert not (tmp_path / "owned").exists()
+
+
+def test_the_manifest_names_every_file_with_its_digest(tmp_path):
+    save_checkpoint(tmp_path, progress(1, {2: 1}), {})
+    manifest = json.loads((tmp_path / "000001.json").read_text())
+    import hashlib
+
+    assert manifest["files"] == {
+        name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+        for name in ("memory/2-1.safetensors", "000001.safetensors")
+    }
