@@ -6,7 +6,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedseq.config import FIELDS, Config, check, coerce, from_mapping, read_yaml, resolve, to_yaml
+from fedseq.config import FIELDS, Config, check, resolve
+from fedseq.configfile import coerce, from_mapping, read_yaml, to_yaml
 from fedseq.errors import FedSeqError
 
 

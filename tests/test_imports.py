@@ -14,18 +14,22 @@ LAYERS = [
     {"errors", "version"},
     {"catalog", "names", "seeds", "files"},
     {"config"},
+    {"configfile"},
     {"weights", "augment", "algorithms", "models", "data", "progress", "results"},
-    {"training", "evaluation", "examples", "checkpoints", "failures", "gate"},
+    {"examples", "failures", "gate"},
+    {"jobs"},
+    {"training", "evaluation", "checkpoints"},
+    {"chains"},
     {"grouping", "engines"},
     {"federation", "planning", "superclients", "pretraining"},
     {"parts"},
     {"experiment"},
-    {"trained", "groupstudy"},
+    {"own", "trained", "groupstudy"},
     {"paper"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-ALONE = {"report": {"results", "config", "names", "catalog", "errors", "version", "seeds", "files"}}
+ALONE = {"report": {"results", "config", "configfile", "names", "catalog", "errors", "version", "seeds", "files"}}
 OPTIONAL = {"ray": "engines", "flwr": "engines", "pyarrow": "data", "PIL": ""}
 
 

@@ -18,7 +18,7 @@ __version__ = VERSION
 _HOMES = {
     "Algorithm": "algorithms", "Hop": "algorithms", "Setting": "algorithms", "algorithms": "",
     "Config": "config",
-    "federate": "experiment", "federate_indexed": "experiment", "resume": "experiment", "run": "experiment",
+    "federate": "own", "federate_indexed": "own", "resume": "experiment", "run": "experiment",
     "load_model": "trained",
     "Run": "results", "read_run": "results",
 }  # fmt: skip

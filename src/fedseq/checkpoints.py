@@ -87,9 +87,10 @@ def save_checkpoint(folder: Path, progress: Progress, positions: Mapping[str, in
     """Write what changed since the last checkpoint, then the manifest, then drop what nobody needs any more."""
     (folder / "memory").mkdir(parents=True, exist_ok=True)
     files = {}
+    written = _written(folder)
     for client, round_ in sorted(progress.changed.items()):
         name = f"memory/{client}-{round_}.safetensors"
-        files[name] = _digest_of_known(folder, name) or _write(folder, name, progress.memory[client])
+        files[name] = written.get(name) or _write(folder, name, progress.memory[client])
     name = f"{progress.round:06d}.safetensors"
     files[name] = _write(folder, name, progress.state)
     manifest: dict[str, Any] = {
@@ -112,11 +113,10 @@ def _write(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _digest_of_known(folder: Path, name: str) -> str | None:
-    """The digest a readable manifest gives for a file that is still there: it need not be written again."""
-    if not (folder / name).exists():
-        return None
-    return next((m["files"][name] for _, m in _manifests(folder) if name in m["files"]), None)
+def _written(folder: Path) -> dict[str, str]:
+    """Files that an undamaged manifest vouches for, with their digests: they need not be written again."""
+    digests = {name: digest for _, manifest in _manifests(folder) for name, digest in manifest["files"].items()}
+    return {name: digest for name, digest in digests.items() if (folder / name).exists()}
 
 
 def _manifests(folder: Path) -> Iterable[tuple[Path, dict[str, Any]]]:

@@ -12,7 +12,7 @@ from fedseq.examples import Examples, model_input
 from fedseq.weights import FlatModel
 
 if TYPE_CHECKING:
-    from fedseq.training import Task
+    from fedseq.jobs import Task
 
 # Part of what is computed: sums are folded batch by batch, so another size would give other bits. The activations of a
 # hundred pictures fit into a CPU's cache, those of a thousand do not, which is half as fast.

@@ -2,35 +2,31 @@
 
 import json
 import zlib
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedseq import algorithms, weights
-from fedseq.algorithms.base import Algorithm, Setting, initial_state
+from fedseq import weights
+from fedseq.algorithms.base import Setting, initial_state
 from fedseq.checkpoints import LINE_FILES, Progress, load_checkpoint
-from fedseq.config import FIELDS, Config, flag, from_mapping, read_yaml, resolve
+from fedseq.config import FIELDS, FREE_TO_CHANGE, Config, flag, resolve
+from fedseq.configfile import from_mapping, read_yaml
 from fedseq.data.partition import label_counts
 from fedseq.engines import ENGINES, Engine
 from fedseq.errors import FedSeqError
 from fedseq.failures import attackers
 from fedseq.federation import Interrupted, final_model, run_rounds
 from fedseq.files import write_json
-from fedseq.parts import Parts, initial_weights, make_task, named_parts, split_exemplars
+from fedseq.jobs import Task
+from fedseq.parts import Parts, initial_weights, named_parts
 from fedseq.planning import Federation, Unit, units_per_round
 from fedseq.progress import QUIET, Reporter, Steadfast
 from fedseq.results import Run, lock, new_folder, read_run, write_description
 from fedseq.superclients import form_superclients
-from fedseq.training import Examples, Task, build, one_thread
-
-# Options that may change when a run is continued: they do not touch what is computed up to a given round.
-FREE_TO_CHANGE = {"rounds", "until_accuracy", "checkpoint_every", "engine", "workers", "device", "data_dir"}
+from fedseq.training import build, one_thread
 
 
 def run(
@@ -47,78 +43,7 @@ def run(
     """
     base = config if isinstance(config, Config) else from_mapping(config or {})
     resolved = resolve(from_mapping(options, base))
-    return execute(named_parts(resolved, reporter), _folder(folder, resolved), reporter)
-
-
-def federate(
-    model: Callable[[], nn.Module],
-    clients: Sequence[tuple[Tensor, Tensor]],
-    test: tuple[Tensor, Tensor],
-    algorithm: str | Algorithm = "fedseq",
-    *,
-    loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
-    groups: Sequence[Sequence[int]] | None = None,
-    folder: str | Path | None = None,
-    reporter: Reporter = QUIET,
-    **options: Any,
-) -> Run:
-    """Train your own model on your own clients: a factory, an (x, y) pair per client, a test set and an algorithm.
-
-    Options are those of the command line (rounds, lr, fraction, ...). Giving the same folder again continues the run.
-    """
-    x, y = (torch.cat([torch.as_tensor(client[i]) for client in clients]) for i in (0, 1))
-    ends = np.cumsum([len(client[1]) for client in clients])
-    indices = np.split(np.arange(len(y)), ends[:-1])
-    return federate_indexed(
-        model, (x, y), indices, test, algorithm,
-        loss=loss, groups=groups, folder=folder, reporter=reporter, **options,
-    )  # fmt: skip
-
-
-def federate_indexed(
-    model: Callable[[], nn.Module],
-    train: tuple[Tensor, Tensor],
-    clients: Sequence[np.ndarray],
-    test: tuple[Tensor, Tensor],
-    algorithm: str | Algorithm = "fedseq",
-    *,
-    loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
-    groups: Sequence[Sequence[int]] | None = None,
-    folder: str | Path | None = None,
-    reporter: Reporter = QUIET,
-    **options: Any,
-) -> Run:
-    """As `federate`, for clients that are index arrays into one training set; they may share examples."""
-    name = algorithm if isinstance(algorithm, str) else "fedseq" if algorithm.superclients else "fedavg"
-    (x, y), (x_test, y_test) = train, (torch.as_tensor(test[0]), torch.as_tensor(test[1]))
-    num_classes = 0 if y.is_floating_point() else int(torch.cat([y, y_test]).max()) + 1
-    own = {"lr": 0.05, "rounds": 100, "model": "own", **({} if num_classes else {"method": "random"}), **options}
-    config = replace(
-        resolve(from_mapping({**own, "algorithm": name, "num_clients": len(clients)})), dataset="own", partition=None
-    )
-    if name == "centralized":
-        clients = [np.concatenate(clients)]
-    built = algorithms.build(config) if isinstance(algorithm, str) else algorithm
-    config = replace(config, algorithm=built.name)
-    exemplars, held_out = split_exemplars(Examples(x_test, y_test), config.exemplars if num_classes else 0)
-    task = make_task(config, model, Examples(x, y), clients, held_out, num_classes, loss)
-    chosen = None if groups is None else _checked_groups(groups, clients)
-    return execute(Parts(config, task, built, exemplars, chosen), _folder(folder, config), reporter)
-
-
-def _checked_groups(groups: Sequence[Sequence[int]], clients: Sequence[np.ndarray]) -> list[Unit]:
-    """A user's superclients: each client at most once; those without examples are left out, as everywhere."""
-    named = Counter(int(client) for group in groups for client in group)
-    strangers = [client for client in named if not 0 <= client < len(clients)]
-    twice = [client for client, times in named.items() if times > 1]
-    if strangers:
-        raise FedSeqError(f"groups name client {strangers[0]}, and there are clients 0 to {len(clients) - 1}.")
-    if twice:
-        raise FedSeqError(f"groups name client {twice[0]} more than once. Every client belongs to one superclient.")
-    held = [tuple(int(client) for client in group if len(clients[client])) for group in groups]
-    if not any(held):
-        raise FedSeqError("groups name no client that holds examples.")
-    return [group for group in held if group]
+    return execute(named_parts(resolved, reporter), run_folder(folder, resolved), reporter)
 
 
 def resume(folder: str | Path, *, reporter: Reporter = QUIET, **changes: Any) -> Run:
@@ -131,7 +56,7 @@ def resume(folder: str | Path, *, reporter: Reporter = QUIET, **changes: Any) ->
     return execute(named_parts(resolve(from_mapping(changes, saved)), reporter), folder, reporter)
 
 
-def _folder(folder: str | Path | None, config: Config) -> Path:
+def run_folder(folder: str | Path | None, config: Config) -> Path:
     if folder is None:
         dataset = config.dataset.replace(":", "-").replace("/", "-")
         return new_folder(Path("runs"), f"{dataset}-{config.algorithm}-seed{config.seed}")

@@ -19,8 +19,8 @@ from fedseq.engines import Engine
 from fedseq.errors import FedSeqError
 from fedseq.files import append_line
 from fedseq.gate import HOPELESS, REMEMBERED
+from fedseq.jobs import Job, Result
 from fedseq.planning import Federation, Plan, plan
-from fedseq.training import Job, Result
 
 Record = dict[str, Any]
 CHECKPOINT_SECONDS = 60.0
@@ -31,7 +31,7 @@ class Interrupted(Exception):  # noqa: N818 - nothing went wrong
 
 
 def run_rounds(federation: Federation, engine: Engine, progress: Progress) -> Iterator[tuple[Record, Progress]]:
-    """Each round's record, once it is written, and where the run stands then."""
+    """Each round's record and seconds, once they are written, and where the run stands then."""
     config, folder = federation.config, federation.folder
     saved = _Clock(progress.round)
     with _stop_requests() as stop_requested, CheckpointWriter(folder) as checkpoints:
@@ -60,12 +60,13 @@ def run_rounds(federation: Federation, engine: Engine, progress: Progress) -> It
             if progress.round % config.eval_every == 0 or progress.round == config.rounds:
                 record.update(_evaluate(engine, federation, progress.state))
             append_line(folder / "metrics.jsonl", record)
-            append_line(folder / "timing.jsonl", _timing(progress.round, clock))
+            timing = _timing(progress.round, clock)
+            append_line(folder / "timing.jsonl", timing)
             last = progress.round == config.rounds or _good_enough(record, config)
             if last or saved.is_old(progress.round, config.checkpoint_every):
                 checkpoints.save(progress)
                 saved = _Clock(progress.round)
-            yield record, progress
+            yield {**record, "seconds": timing}, progress
             if last:
                 return
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from fedseq.config import Config, known, to_yaml
+from fedseq.config import Config, known
+from fedseq.configfile import to_yaml
 from fedseq.data.partition import label_counts
 from fedseq.experiment import open_engine
 from fedseq.files import write_atomically, write_json

@@ -14,10 +14,11 @@ from fedseq.algorithms.base import Algorithm
 from fedseq.config import Config, known
 from fedseq.data import Dataset, load_dataset
 from fedseq.data.partition import partition_clients
+from fedseq.examples import Examples
+from fedseq.jobs import Task
 from fedseq.models import default_model, model_factory
 from fedseq.progress import Reporter
 from fedseq.superclients import criterion_of
-from fedseq.training import Examples, Task
 from fedseq.weights import FlatModel
 
 

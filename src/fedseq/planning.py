@@ -12,7 +12,7 @@ from fedseq.checkpoints import Progress
 from fedseq.config import Config, known
 from fedseq.failures import failing_hops
 from fedseq.gate import limit
-from fedseq.training import Job
+from fedseq.jobs import Job
 
 Unit = tuple[int, ...]
 

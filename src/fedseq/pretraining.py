@@ -18,9 +18,12 @@ from torch import Tensor, nn
 from fedseq.algorithms import fedavg
 from fedseq.engines import Engine
 from fedseq.errors import FedSeqError
+from fedseq.evaluation import predict
+from fedseq.examples import Examples
 from fedseq.grouping import APPROXIMATORS, CONFIDENCES, Reduction, reduce_weights
+from fedseq.jobs import Job, Task
 from fedseq.progress import QUIET, Reporter
-from fedseq.training import Examples, Job, Task, build, one_thread, predict
+from fedseq.training import build, one_thread
 from fedseq.weights import FlatModel
 
 JOBS_AT_ONCE = 64  # bounds the memory of start weights and of results waiting to be read

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from fedseq.config import Config, from_mapping, read_yaml, to_yaml
+from fedseq.config import Config
+from fedseq.configfile import from_mapping, read_yaml, to_yaml
 from fedseq.errors import FedSeqError
 from fedseq.files import write_atomically, write_json
 from fedseq.version import VERSION

@@ -10,6 +10,7 @@ from torch import Tensor
 from fedseq import seeds
 from fedseq.config import Config, known
 from fedseq.engines import Engine
+from fedseq.examples import Examples
 from fedseq.grouping import (
     APPROXIMATORS,
     Grouping,
@@ -18,9 +19,9 @@ from fedseq.grouping import (
     default_metric,
     group_clients,
 )
+from fedseq.jobs import Task
 from fedseq.pretraining import Pretrained, estimate, pretrain
 from fedseq.progress import QUIET, Reporter
-from fedseq.training import Examples, Task
 
 Criterion = tuple[str | None, str | None, str]  # approximator, metric, method
 

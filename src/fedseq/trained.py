@@ -10,15 +10,17 @@ import torch
 from torch import nn
 
 from fedseq import weights
-from fedseq.config import from_mapping, resolve
+from fedseq.config import resolve
+from fedseq.configfile import from_mapping
 from fedseq.data import Dataset
 from fedseq.errors import FedSeqError
 from fedseq.evaluation import Evaluation, evaluate, predict
 from fedseq.examples import Examples
+from fedseq.jobs import Task
 from fedseq.parts import parts_from, read_dataset
 from fedseq.progress import QUIET, Reporter
 from fedseq.results import read_run
-from fedseq.training import Task, build, one_thread
+from fedseq.training import build, one_thread
 from fedseq.weights import FlatModel
 
 

@@ -27,11 +27,14 @@ class FlatModel:
     gradient: Tensor  # of the parameters; backward() adds into it
     parameters: Tensor  # the first part of `vector`
     views: dict[str, Tensor]  # by the module's own names
-    counters: dict[str, Tensor]  # integer buffers and their initial values: never sent, reset by `load`
+    counters: dict[str, Tensor]  # integer buffers and their initial values: never sent, reset at every visit
     channels_last: bool
 
     def load(self, vector: Tensor) -> None:
         self.vector.copy_(vector)
+        self.reset_counters()
+
+    def reset_counters(self) -> None:
         for name, buffer in self.module.named_buffers():
             if name in self.counters:
                 buffer.copy_(self.counters[name])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from fedseq.training import Result
+    from fedseq.jobs import Result
 
 State = dict[str, Tensor]
 UploadAndMemory = tuple[Mapping[str, Tensor], dict[str, Tensor]]

@@ -28,7 +28,7 @@ from fedseq.algorithms.base import (
 from fedseq.errors import FedSeqError
 
 if TYPE_CHECKING:
-    from fedseq.training import Result
+    from fedseq.jobs import Result
 
 
 def feddyn(alpha: float = 0.1, official: bool = False) -> Algorithm:

@@ -16,7 +16,7 @@ from fedseq.algorithms.base import Algorithm, Hop, Setting, State, UploadAndMemo
 from fedseq.errors import FedSeqError
 
 if TYPE_CHECKING:
-    from fedseq.training import Result
+    from fedseq.jobs import Result
 
 
 def scaffold(option: int = 1) -> Algorithm:

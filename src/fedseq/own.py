@@ -1,0 +1,94 @@
+"""Bring your own: any model, any clients, any algorithm, any loss."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedseq import algorithms
+from fedseq.algorithms.base import Algorithm
+from fedseq.config import resolve
+from fedseq.configfile import from_mapping
+from fedseq.errors import FedSeqError
+from fedseq.examples import Examples
+from fedseq.experiment import execute, run_folder
+from fedseq.parts import Parts, make_task, split_exemplars
+from fedseq.planning import Unit
+from fedseq.progress import QUIET, Reporter
+from fedseq.results import Run
+
+
+def federate(
+    model: Callable[[], nn.Module],
+    clients: Sequence[tuple[Tensor, Tensor]],
+    test: tuple[Tensor, Tensor],
+    algorithm: str | Algorithm = "fedseq",
+    *,
+    loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
+    groups: Sequence[Sequence[int]] | None = None,
+    folder: str | Path | None = None,
+    reporter: Reporter = QUIET,
+    **options: Any,
+) -> Run:
+    """Train your own model on your own clients: a factory, an (x, y) pair per client, a test set and an algorithm.
+
+    Options are those of the command line (rounds, lr, fraction, ...). Giving the same folder again continues the run.
+    """
+    x, y = (torch.cat([torch.as_tensor(client[i]) for client in clients]) for i in (0, 1))
+    ends = np.cumsum([len(client[1]) for client in clients])
+    indices = np.split(np.arange(len(y)), ends[:-1])
+    return federate_indexed(
+        model, (x, y), indices, test, algorithm,
+        loss=loss, groups=groups, folder=folder, reporter=reporter, **options,
+    )  # fmt: skip
+
+
+def federate_indexed(
+    model: Callable[[], nn.Module],
+    train: tuple[Tensor, Tensor],
+    clients: Sequence[np.ndarray],
+    test: tuple[Tensor, Tensor],
+    algorithm: str | Algorithm = "fedseq",
+    *,
+    loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
+    groups: Sequence[Sequence[int]] | None = None,
+    folder: str | Path | None = None,
+    reporter: Reporter = QUIET,
+    **options: Any,
+) -> Run:
+    """As `federate`, for clients that are index arrays into one training set; they may share examples."""
+    name = algorithm if isinstance(algorithm, str) else "fedseq" if algorithm.superclients else "fedavg"
+    (x, y), (x_test, y_test) = train, (torch.as_tensor(test[0]), torch.as_tensor(test[1]))
+    num_classes = 0 if y.is_floating_point() else int(torch.cat([y, y_test]).max()) + 1
+    own = {"lr": 0.05, "rounds": 100, "model": "own", **({} if num_classes else {"method": "random"}), **options}
+    config = replace(
+        resolve(from_mapping({**own, "algorithm": name, "num_clients": len(clients)})), dataset="own", partition=None
+    )
+    if name == "centralized":
+        clients = [np.concatenate(clients)]
+    built = algorithms.build(config) if isinstance(algorithm, str) else algorithm
+    config = replace(config, algorithm=built.name)
+    exemplars, held_out = split_exemplars(Examples(x_test, y_test), config.exemplars if num_classes else 0)
+    task = make_task(config, model, Examples(x, y), clients, held_out, num_classes, loss)
+    chosen = _checked_groups(groups, clients) if groups is not None and built.superclients else None
+    return execute(Parts(config, task, built, exemplars, chosen), run_folder(folder, config), reporter)
+
+
+def _checked_groups(groups: Sequence[Sequence[int]], clients: Sequence[np.ndarray]) -> list[Unit]:
+    """A user's superclients: each client at most once; those without examples are left out, as everywhere."""
+    named = Counter(int(client) for group in groups for client in group)
+    strangers = [client for client in named if not 0 <= client < len(clients)]
+    twice = [client for client, times in named.items() if times > 1]
+    if strangers:
+        raise FedSeqError(f"groups name client {strangers[0]}, and there are clients 0 to {len(clients) - 1}.")
+    if twice:
+        raise FedSeqError(f"groups name client {twice[0]} more than once. Every client belongs to one superclient.")
+    held = [tuple(int(client) for client in group if len(clients[client])) for group in groups]
+    if not any(held):
+        raise FedSeqError("groups name no client that holds examples.")
+    return [group for group in held if group]

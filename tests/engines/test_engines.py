@@ -1,0 +1,252 @@
+"""Every engine and every number of workers gives the same bits; workers come, go and fail without a trace."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedseq.algorithms.base import FEDAVG, Algorithm, Hop
+from fedseq.algorithms.feddyn import feddyn
+from fedseq.engines.processes import DEATHS_PER_REQUEST, ProcessEngine, open_processes
+from fedseq.engines.serial import SerialEngine
+from fedseq.engines.worker import WorkerError
+from fedseq.errors import FedSeqError
+from fedseq.examples import Examples
+from fedseq.experiment import run
+from fedseq.jobs import Job, Result, Task
+from fedseq.training import build
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="workers are forked, on Linux only")
+
+ALGORITHMS = (
+    "fedavg", "fedprox", "scaffold", "feddyn", "fedavgm", "fedseq", "fedseq+fedprox", "fedseq+scaffold",
+    "fedseqinter", "fedseqinter+feddyn", "centralized",
+)  # fmt: skip
+CLIENTS = 12
+
+
+class Net(nn.Module):
+    """Convolution, BatchNorm and dropout: layouts, buffers and random numbers all take part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Dropout(0.3), nn.Linear(8 * 36, 4)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+def make_task() -> Task:
+    rng = np.random.default_rng(0)
+
+    def examples(count: int) -> Examples:
+        x, y = rng.integers(0, 256, (count, 3, 8, 8), dtype=np.uint8), rng.integers(0, 4, count)
+        return Examples(torch.from_numpy(x), torch.from_numpy(y), (0.5, 0.4, 0.3), (0.2, 0.3, 0.2))
+
+    clients = np.split(np.arange(600), np.cumsum([20, 80, 1, 64, 65, 30, 40, 100, 50, 50, 50]))
+    return Task(lambda: Net(), examples(600), clients, examples(1234), 4, augment="crop-flip", momentum=0.5)
+
+
+def make_jobs(task: Task, algorithm: Algorithm = FEDAVG, start: Tensor | None = None) -> list[Job]:
+    """Chains of one to four clients, each with a memory of its own."""
+    start = build(task).vector if start is None else start
+    size = len(build(task).parameters)
+    chains = [(0,), (1, 2), (3, 4, 5, 6), (7,), (8,), (9, 10, 11)]
+    memory = {client: {"g": torch.full((size,), client / 100)} for client in range(CLIENTS)}
+    return [
+        Job(i, i, 1, tuple((c, 0) for c in chain), start, algorithm, 0.05, memory={c: memory[c] for c in chain})
+        for i, chain in enumerate(chains)
+    ]
+
+
+def assert_same(found: list[Result], expected: list[Result]) -> None:
+    found, expected = (sorted(results, key=lambda result: result.index) for results in (found, expected))
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one.start, other.start)
+        assert torch.equal(one.end, other.end)
+        assert one.loss == other.loss
+        assert one.memory.keys() == other.memory.keys()
+        assert all(torch.equal(one.memory[c][k], other.memory[c][k]) for c in one.memory for k in one.memory[c])
+
+
+def shared_files() -> set[str]:
+    return {path.name for path in Path("/dev/shm").iterdir()} if Path("/dev/shm").is_dir() else set()
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return make_task()
+
+
+@pytest.fixture(scope="module")
+def jobs(task: Task) -> list[Job]:
+    return make_jobs(task, feddyn(0.1))
+
+
+@pytest.fixture(scope="module")
+def expected(task: Task, jobs: list[Job]) -> list[Result]:
+    return list(SerialEngine(task).run(jobs))
+
+
+@pytest.fixture
+def engine(task: Task) -> Iterator[ProcessEngine]:
+    before = shared_files(), open_files()
+    opened = ProcessEngine(task, 2)
+    yield opened
+    opened.close()
+    assert not multiprocessing.active_children()
+    assert (shared_files(), open_files()) == before
+
+
+def run_digits(folder: Path, algorithm: str, **options: Any) -> tuple[bytes, bytes]:
+    run(
+        dataset="digits", algorithm=algorithm, method="random", num_clients=20, rounds=2, fraction=0.5,
+        max_clients=4, min_samples=200, merge_every=2, folder=folder, **options,
+    )  # fmt: skip
+    return (folder / "metrics.jsonl").read_bytes(), (folder / "weights.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_any_number_of_workers_gives_the_bytes_of_the_serial_engine(algorithm: str, tmp_path: Path) -> None:
+    expected = run_digits(tmp_path / "serial", algorithm, engine="serial")
+    for workers in (1, 2, 3, 8):
+        found = run_digits(tmp_path / str(workers), algorithm, engine="processes", workers=workers)
+        assert found == expected, f"{workers} workers"
+    assert not multiprocessing.active_children()
+
+
+def test_convolutions_dropout_batchnorm_and_memory(
+    engine: ProcessEngine, jobs: list[Job], expected: list[Result]
+) -> None:
+    assert_same(list(engine.run(jobs)), expected)
+    assert_same(list(engine.run(jobs)), expected)
+
+
+def test_evaluation_is_the_same_for_any_number_of_workers(task: Task, engine: ProcessEngine) -> None:
+    weights = build(task).vector
+    expected = SerialEngine(task).evaluate(weights)
+    assert engine.evaluate(weights) == expected
+    many = ProcessEngine(task, 5)
+    assert many.evaluate(weights) == expected
+    many.close()
+
+
+def test_results_do_not_change_when_the_mailbox_is_used_again(engine: ProcessEngine, jobs: list[Job]) -> None:
+    results = list(engine.run(jobs))
+    copies = [result.end.clone() for result in results]
+    list(engine.run([replace(job, start=job.start * 2) for job in jobs]))
+    assert all(torch.equal(result.end, copy) for result, copy in zip(results, copies, strict=True))
+
+
+def test_killed_workers_are_replaced_and_nothing_changes(
+    engine: ProcessEngine, jobs: list[Job], expected: list[Result]
+) -> None:
+    os.kill(engine.workers[1].process.pid or 0, signal.SIGKILL)  # while idle
+    found: list[Result] = []
+    for result in engine.run(jobs):
+        if len(found) in (0, 2):
+            os.kill(engine.workers[0].process.pid or 0, signal.SIGKILL)  # while busy
+        found.append(result)
+    assert_same(found, expected)
+
+
+def kill_yourself(output: Tensor, target: Tensor) -> Tensor:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return output.sum()
+
+
+def test_a_job_that_kills_every_worker_is_given_up(task: Task) -> None:
+    deadly = ProcessEngine(replace(task, loss=kill_yourself), 2)
+    with pytest.raises(FedSeqError, match=f"killed {DEATHS_PER_REQUEST} workers"):
+        list(deadly.run(make_jobs(task)))
+    deadly.close()
+
+
+def fail(gradient: Tensor, hop: Hop, error: type[Exception]) -> None:
+    raise error("no such luck")
+
+
+def test_an_exception_reaches_the_parent_with_its_traceback(engine: ProcessEngine, task: Task) -> None:
+    with pytest.raises(WorkerError, match=r"(?s)in fail.*ValueError: no such luck"):
+        list(engine.run(make_jobs(task, Algorithm("broken", correct=partial(fail, error=ValueError)))))
+    with pytest.raises(FedSeqError, match=r"^no such luck$"):
+        list(engine.run(make_jobs(task, Algorithm("broken", correct=partial(fail, error=FedSeqError)))))
+
+
+def test_the_engine_can_be_used_after_results_were_left_unread(
+    engine: ProcessEngine, jobs: list[Job], expected: list[Result]
+) -> None:
+    abandoned = engine.run(jobs)
+    next(abandoned)
+    abandoned.close()  # type: ignore[attr-defined]
+    assert_same(list(engine.run(jobs)), expected)
+
+
+def test_ctrl_c_is_left_to_the_parent(engine: ProcessEngine, jobs: list[Job], expected: list[Result]) -> None:
+    list(engine.run(jobs))
+    workers = [worker.process.pid or 0 for worker in engine.workers]
+    for pid in workers:
+        os.kill(pid, signal.SIGINT)
+    assert_same(list(engine.run(jobs)), expected)
+    assert [worker.process.pid for worker in engine.workers] == workers
+
+
+def test_an_algorithm_that_cannot_be_sent_is_run_in_place(engine: ProcessEngine, task: Task) -> None:
+    local = make_jobs(task, Algorithm("local", correct=lambda gradient, hop: None))
+    with pytest.warns(UserWarning, match="'local' can't be sent"):
+        found = list(engine.run(local))
+    assert_same(found, list(SerialEngine(task).run(local)))
+
+
+def test_inside_a_worker_process_jobs_run_in_place(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
+    with pytest.warns(UserWarning, match="worker process itself"):
+        assert isinstance(open_processes(task, 2), SerialEngine)
+
+
+ORPHANS = """
+import os, signal
+from tests.engines.test_engines import ProcessEngine, make_jobs, make_task
+task = make_task()
+engine = ProcessEngine(task, 2)
+next(engine.run(make_jobs(task)))
+print(*(worker.process.pid for worker in engine.workers), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workers_die_with_their_parent() -> None:
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", ORPHANS], cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    alive = [int(pid) for pid in done.stdout.split()]
+    assert len(alive) == 2
+    deadline = time.monotonic() + 20
+    while alive and time.monotonic() < deadline:
+        alive = [pid for pid in alive if _is_running(pid)]
+        time.sleep(0.05)
+    assert not alive
+
+
+def _is_running(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
