@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-peers install clean
+.PHONY: help demo test soak check format bench bench-peers install clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -15,6 +15,9 @@ demo: install  ## set up and compare FedAvg, FedSeq and FedSeqInter on embedded 
 
 test: install  ## set up and run the whole test suite
 	$(BIN)/pytest -q
+
+soak: install  ## the long versions of the reliability tests (about an hour)
+	FEDSEQ_SOAK=1 $(BIN)/pytest -q tests/test_reliability.py tests/engines --timeout 3600
 
 check: install  ## lint, format and type check
 	$(BIN)/ruff check .

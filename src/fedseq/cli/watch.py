@@ -1,0 +1,35 @@
+"""Watch a run in the browser while it goes on."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from fedseq.cli.compare import add_comparison_arguments, bound_from, devices_from
+from fedseq.cli.console import make_console
+from fedseq.errors import FedSeqError
+
+EXAMPLE = "fedseq watch runs/digits-fedseq-seed0"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that hold some")
+    parser.add_argument("--port", default=0, metavar="PORT", help="port on 127.0.0.1 (default: a free one)")
+    add_comparison_arguments(parser)
+
+
+def main(arguments: Namespace) -> None:
+    from fedseq.report.reading import read_all
+    from fedseq.report.server import make_server, unhurried
+    from fedseq.report.summary import summarise
+
+    devices, bound = devices_from(arguments), bound_from(arguments)
+    paths = [Path(name) for name in arguments.runs]
+    for path in paths:
+        if not path.is_dir():
+            raise FedSeqError(f"there is no folder {path}. List the runs you have with: fedseq ls")
+    if not str(arguments.port).isdigit() or int(arguments.port) > 65535:
+        raise FedSeqError(f"--port takes a number from 0 to 65535, not {arguments.port!r}.")
+    summary = unhurried(lambda: summarise(read_all(paths), devices, bound, live=True))
+    with make_server(summary, int(arguments.port)) as server:
+        host, port = server.server_address[:2]
+        make_console().print(f"watch it at http://{host!s}:{port}/   stop with Ctrl-C", markup=False)
+        server.serve_forever(poll_interval=0.2)

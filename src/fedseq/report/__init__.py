@@ -1,0 +1,1 @@
+"""Tables and pictures out of run folders. Knows only what is in them."""

@@ -1,0 +1,174 @@
+"""How fast runs get where: final accuracy, rounds to shares of the centralized accuracy, speedup over FedAvg.
+
+A target counts as reached at the first evaluation that is at least as good, as in the paper, and more strictly where
+the mean of five evaluations in a row is. Beside rounds stand client updates, bytes and simulated time (costs.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from fedseq.config import FIELDS, Config
+from fedseq.report.costs import Costs, Devices, run_costs
+from fedseq.report.series import Series, Stat, labels, make_series, stat
+from fedseq.results import Run
+
+__all__ = ["SHARES", "Bound", "Crossing", "Row", "compare", "find_bound", "labels"]
+
+SHARES = (0.7, 0.8, 0.9)
+WINDOW = 5  # evaluations whose mean has to reach the target, for the stricter crossing
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The accuracy that targets are shares of, and where it comes from."""
+
+    accuracy: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Where the runs of a series reach a target: one entry per run, None for one that did not."""
+
+    target: float
+    first: tuple[int | None, ...]
+    smooth: tuple[int | None, ...]  # by the mean of five evaluations
+    updates: Stat | None  # up to the first crossing, of the runs that reach it
+    bytes: Stat | None
+    seconds: Stat | None
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """FedAvg's effort over ours; a lower bound where FedAvg did not get there in the rounds it ran."""
+
+    factor: float
+    at_least: bool
+
+    def __str__(self) -> str:
+        return f"{'> ' if self.at_least else ''}{self.factor:.1f}x"
+
+
+@dataclass(frozen=True)
+class Row:
+    series: Series
+    final: Stat | None
+    crossings: tuple[Crossing, ...]  # one for each share
+    speedups: tuple[Speedup | None, ...]  # in rounds
+    time_speedups: tuple[Speedup | None, ...]  # in simulated time
+
+    @property
+    def label(self) -> str:
+        return self.series.label
+
+
+def find_bound(runs: Sequence[Run], given: float | None = None) -> Bound | None:
+    """The given accuracy, else the mean of the centralized runs among them, else the best final one."""
+    if given is not None:
+        return Bound(given, "as given")
+    finals = [(run.final_accuracy() or 0.0, run) for run in runs if run.evaluations]
+    central = stat(accuracy for accuracy, run in finals if run.config.algorithm == "centralized")
+    if central:
+        return Bound(central.mean, "centralized, measured")
+    if finals:
+        accuracy, run = max(finals, key=lambda found: found[0])
+        return Bound(accuracy, f"best of these runs, {run.config.algorithm}; add a centralized run for the real bound")
+    return None
+
+
+def by_dataset(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Targets and speedups make sense within one data set only."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.config.dataset, []).append(run)
+    return found
+
+
+def compare(runs: Sequence[Run], bound: Bound | None, devices: Devices | None = None) -> list[Row]:
+    """A row per series; the runs are of one data set."""
+    return compare_costs(runs, bound, all_costs(runs, devices or Devices()) if bound else {})
+
+
+def all_costs(runs: Sequence[Run], devices: Devices) -> dict[Path, Costs]:
+    return {run.folder: run_costs(run, devices) for run in runs}
+
+
+def compare_costs(runs: Sequence[Run], bound: Bound | None, costs: Mapping[Path, Costs]) -> list[Row]:
+    series = make_series(runs)
+    targets = [share * bound.accuracy for share in SHARES] if bound else []
+    crossings = [tuple(find_crossing(one, target, costs) for target in targets) for one in series]
+    rows = []
+    for one, own in zip(series, crossings, strict=True):
+        rivals = [i for i, other in enumerate(series) if _is_baseline(other, one)]
+        baseline = max(rivals, key=lambda i: _alike(series[i].config, one.config), default=None)
+        reference = None if baseline is None or one.central else (series[baseline], crossings[baseline])
+        pairs = (
+            [(reference[0], theirs, ours) for theirs, ours in zip(reference[1], own, strict=True)] if reference else []
+        )
+        rows.append(
+            Row(
+                one, one.final(), own,
+                tuple(speedup(*pair, "rounds", costs) for pair in pairs) or (None,) * len(own),
+                tuple(speedup(*pair, "seconds", costs) for pair in pairs) or (None,) * len(own),
+            )
+        )  # fmt: skip
+    return rows
+
+
+def find_crossing(series: Series, target: float, costs: Mapping[Path, Costs]) -> Crossing:
+    first = tuple(run.crossing(target) for run in series.runs)
+    reached = [
+        costs[run.folder].until(round_) for run, round_ in zip(series.runs, first, strict=True) if round_ is not None
+    ]
+    updates, moved, seconds = zip(*reached, strict=True) if reached else ((), (), ())
+    return Crossing(
+        target, first, tuple(smooth_crossing(run.evaluations, target) for run in series.runs),
+        stat(updates), stat(moved), stat(seconds),
+    )  # fmt: skip
+
+
+def smooth_crossing(evaluations: Sequence[tuple[int, float]], target: float, window: int = WINDOW) -> int | None:
+    """First round at which the mean of the last five evaluations is at least the target."""
+    for end in range(window, len(evaluations) + 1):
+        values = [accuracy for _, accuracy in evaluations[end - window : end]]
+        if sum(values) / window >= target:
+            return evaluations[end - 1][0]
+    return None
+
+
+def speedup(
+    baseline: Series, theirs: Crossing, ours: Crossing, axis: Literal["rounds", "seconds"], costs: Mapping[Path, Costs]
+) -> Speedup | None:
+    """Of mean over mean. Where some run of FedAvg never got there, all it ran is counted: a lower bound."""
+    own = stat(ours.first) if axis == "rounds" else ours.seconds
+    if own is None or None in ours.first or own.mean == 0:
+        return None
+    efforts: list[float] = []
+    for run, crossing in zip(baseline.runs, theirs.first, strict=True):
+        cost = costs[run.folder]
+        if not run.rounds or (axis == "seconds" and not cost.seconds):
+            return None
+        efforts.append((crossing or run.rounds) if axis == "rounds" else cost.until(crossing or run.rounds)[2] or 0.0)
+    return Speedup(sum(efforts) / len(efforts) / own.mean, None in theirs.first)
+
+
+def _is_baseline(other: Series, series: Series) -> bool:
+    """FedAvg on the same data, dealt in the same way, with the same model."""
+    facts = ("dataset", "alpha", "partition", "num_clients", "model")
+    same = all(getattr(other.config, name) == getattr(series.config, name) for name in facts)
+    return same and other.config.algorithm == "fedavg"
+
+
+def _alike(config: Config, other: Config) -> int:
+    return sum(getattr(config, name) == getattr(other, name) for name in FIELDS)
+
+
+def crossing_text(crossings: Sequence[int | None], runs: Sequence[Run]) -> str:
+    """A target never reached is shown as more rounds than were run, not as a number."""
+    reached = stat(crossings)
+    if reached is None:
+        return f"> {min((run.rounds for run in runs), default=0)}"
+    missed = list(crossings).count(None)
+    return reached.text(lambda value: f"{value:.0f}") + (f" ({missed} of {len(crossings)} never)" if missed else "")

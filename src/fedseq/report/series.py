@@ -1,0 +1,122 @@
+"""Runs that differ only in their seed are one series: one row of a table, one curve."""
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedseq.config import FIELDS, Config, known
+from fedseq.report.reproduce import defaults
+from fedseq.results import Run
+
+# Options that say where and how a run is computed, not what comes out of it.
+NEUTRAL = {"seed": 0, "engine": None, "device": "cpu", "data_dir": None, "checkpoint_every": None, "workers": None}
+
+
+@dataclass(frozen=True)
+class Stat:
+    """Mean and standard deviation of the sample; one value has none."""
+
+    mean: float
+    std: float | None
+    count: int
+
+    def text(self, show: Callable[[float], str]) -> str:
+        return show(self.mean) + ("" if self.std is None else f" ± {show(self.std)}")
+
+
+def stat(values: Iterable[float | None]) -> Stat | None:
+    given = [value for value in values if value is not None]
+    if not given:
+        return None
+    return Stat(statistics.fmean(given), statistics.stdev(given) if len(given) > 1 else None, len(given))
+
+
+@dataclass(frozen=True)
+class Series:
+    label: str
+    runs: tuple[Run, ...]
+
+    @property
+    def config(self) -> Config:
+        return self.runs[0].config
+
+    @property
+    def central(self) -> bool:
+        return self.config.algorithm == "centralized"
+
+    @property
+    def finished(self) -> bool:
+        return all(run.finished for run in self.runs)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(run.config.seed for run in self.runs)
+
+    def final(self) -> Stat | None:
+        return stat(run.final_accuracy() for run in self.runs)
+
+    def rounds_text(self) -> str:
+        """Rounds really run, and of how many if some are missing."""
+        ran = sorted({run.rounds for run in self.runs})
+        text = str(ran[0]) if len(ran) == 1 else f"{ran[0]}-{ran[-1]}"
+        planned = max(run.config.rounds or 0 for run in self.runs)
+        return text if self.finished else f"{text} of {planned}"
+
+
+def mean_curve(runs: Sequence[Run]) -> tuple[list[int], list[float], list[float]]:
+    """The rounds that all of the runs evaluated, the mean accuracy there and its standard deviation."""
+    by_seed = [dict(run.evaluations) for run in runs]
+    rounds = sorted(set.intersection(*map(set, by_seed))) if by_seed else []
+    found = [known(stat(values[round_] for values in by_seed)) for round_ in rounds]
+    return rounds, [one.mean for one in found], [one.std or 0.0 for one in found]
+
+
+def make_series(runs: Sequence[Run]) -> list[Series]:
+    """In the order of first appearance. The same seed twice is two series: nothing is averaged with itself."""
+    groups: dict[tuple[Config, int], list[Run]] = {}
+    for run in runs:
+        key = replace(run.config, **NEUTRAL)  # type: ignore[arg-type]
+        copy = 0
+        while any(other.config.seed == run.config.seed for other in groups.get((key, copy), ())):
+            copy += 1
+        groups.setdefault((key, copy), []).append(run)
+    members = [tuple(sorted(group, key=lambda run: run.config.seed)) for group in groups.values()]
+    return [Series(label, group) for label, group in zip(labels([group[0] for group in members]), members, strict=True)]
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """The algorithm's name; of several runs of it, what is special about each; if that is nothing, the folder."""
+    names = [_label(run, _twins(run, runs), brief=True) for run in runs]
+    names = [_label(run, _twins(run, runs), brief=False) if names.count(name) > 1 else name
+             for run, name in zip(runs, names, strict=True)]  # fmt: skip
+    return [f"{run.config.algorithm} ({run.folder})" if names.count(name) > 1 else name
+            for run, name in zip(runs, names, strict=True)]  # fmt: skip
+
+
+def _twins(run: Run, runs: Sequence[Run]) -> list[Run]:
+    return [other for other in runs if other.config.algorithm == run.config.algorithm]
+
+
+def _label(run: Run, twins: Sequence[Run], brief: bool) -> str:
+    """The options in which the twins differ; in brief, without those that are as usual."""
+    told = []
+    base = defaults(run.config)
+    for name in FIELDS:
+        values = [getattr(twin.config, name) for twin in twins]
+        value = getattr(run.config, name)
+        usual = value == getattr(base, name) or value == statistics.mode(values)
+        if name not in NEUTRAL and len(set(values)) > 1 and not (brief and usual and name not in ALWAYS_TOLD):
+            told.append(_option(name, value))
+    return " ".join([run.config.algorithm, *([f"({', '.join(told)})"] if told else [])])
+
+
+ALWAYS_TOLD = ("dataset", "alpha")
+BY_VALUE = ("dataset", "method", "metric", "approximator", "partition", "model")  # the value says what it is
+
+
+def _option(name: str, value: Any) -> str:
+    if name in BY_VALUE:
+        return f"no {name}" if value is None else str(value)
+    short = {"superclient_epochs": "E_S"}.get(name, name.replace("_", " "))
+    return f"{short} {value:g}" if isinstance(value, float) else f"{short} {value}"

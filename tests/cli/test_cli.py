@@ -1,0 +1,222 @@
+"""The command line as a user meets it: real commands, in a folder of their own."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from fedseq.cli import COMMANDS, main
+from fedseq.version import VERSION
+
+SHORT = ["--dataset", "digits", "--method", "random", "--rounds", "2", "--engine", "serial"]
+
+
+def fedseq(capsys, *words):
+    """Exit code, standard output, standard error."""
+    try:
+        code = main([str(word) for word in words])
+    except SystemExit as exit_:
+        code = exit_.code
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def refused(capsys, *words):
+    code, out, err = fedseq(capsys, *words)
+    assert code == 2, out + err
+    assert "Traceback" not in err
+    assert err.startswith("fedseq: error: ")
+    return err
+
+
+@pytest.fixture
+def run(capsys):
+    """A finished run in ./run."""
+    assert fedseq(capsys, "run", *SHORT, "--out", "run")[0] == 0
+    return Path("run")
+
+
+def test_run_prints_each_rounds_accuracy_and_where_the_results_are(capsys):
+    code, out, _ = fedseq(capsys, "run", *SHORT)
+    assert code == 0
+    assert re.findall(r"round (\d)/2  accuracy 0\.\d{4}", out) == ["1", "2"]
+    assert "results in runs/digits-fedseq-seed0" in out
+    assert "\x1b" not in out  # plain on a pipe
+    fedseq(capsys, "run", *SHORT)
+    assert Path("runs/digits-fedseq-seed0-2/weights.safetensors").exists()  # a new folder each time
+
+
+def test_flags_go_over_the_file_and_print_config_shows_what_is_resolved(capsys):
+    Path("my.yaml").write_text("rounds: 7\nnum-clients: 20\nalgorithm: fedavg\n")
+    code, out, _ = fedseq(capsys, "run", "my.yaml", "--rounds", "3", "--print-config")
+    printed = yaml.safe_load(out)
+    assert code == 0
+    assert (printed["rounds"], printed["num_clients"], printed["algorithm"], printed["lr"]) == (3, 20, "fedavg", 0.03)
+    Path("resolved.yaml").write_text(out)
+    assert fedseq(capsys, "run", "resolved.yaml", "--print-config")[1] == out
+    assert not Path("runs").exists()
+
+
+def test_a_run_is_never_overwritten(capsys, run):
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert "fedseq resume run" in refused(capsys, "run", *SHORT, "--out", "run")
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_ls_and_compare(capsys, run):
+    fedseq(capsys, "run", *SHORT, "--algorithm", "fedavg", "--out", "other")
+    _, out, _ = fedseq(capsys, "ls", ".")
+    assert re.search(r"\| run +\| digits +\| 0 +\| fedseq +\| 0 +\| 2/2 ", out)
+    code, out, _ = fedseq(capsys, "compare", "run", "other", "--figure", "curves.png", "--bound", "0.1")
+    assert code == 0
+    assert "fedavg" in out
+    assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_evaluate_gives_the_last_rounds_accuracy_again(capsys, run):
+    code, out, _ = fedseq(capsys, "evaluate", "run")
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert code == 0
+    assert f"accuracy {last['accuracy']:.4f}  loss {last['loss']:.4f}" in out
+
+
+def test_predict_reads_arrays_and_pictures(capsys, run):
+    from PIL import Image
+    from sklearn.datasets import load_digits
+
+    x = (load_digits().images[:3] * (255 / 16)).astype(np.uint8)
+    np.save("new.npy", x)
+    np.savez("new.npz", x=x)
+    Image.fromarray(x[0]).save("new.png")
+    answers = [fedseq(capsys, "predict", "run", f"new.{kind}")[1] for kind in ("npy", "npz", "png")]
+    assert answers[0] == answers[1]
+    assert len(re.findall(r"\| \d +\| \d ", answers[0])) == 3
+    assert answers[2].splitlines()[3] == answers[0].splitlines()[3]
+
+
+def test_partition_draws_a_picture_and_never_over_an_old_one(capsys):
+    for name in ("partition.png", "partition-2.png"):
+        code, out, _ = fedseq(capsys, "partition", "--alpha", "0.5", "--num-clients", "20")
+        assert code == 0
+        assert f"picture: {name}" in out
+        assert Path(name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_group_compares_criteria_and_reuses_its_pretraining(capsys):
+    words = ["group", "--num-clients", "20", "--alpha", "0.2", "--pretrain-epochs", "1", "--engine", "serial"]
+    code, out, _ = fedseq(capsys, *words, "--out", "study")
+    assert code == 0
+    assert "pre-training" in out
+    assert json.loads(Path("study/superclients.json").read_text())["metric"] == "kl"
+    code, out, _ = fedseq(capsys, *words, "--out", "study", "--all")
+    assert code == 0
+    assert "| confidence       | -           | exchange |" in out
+    assert {path.name for path in Path("study").glob("*.png")} >= {"violins.png", "similarity.png", "components.png"}
+
+
+def test_demo_shows_fedseq_ahead_of_fedavg(capsys):
+    """The numbers of the table follow from the run folders that the demo leaves."""
+    code, out, _ = fedseq(capsys, "demo", "--out", "demo")
+    assert code == 0
+    rows = {line.split("|")[1].strip(): line for line in out.splitlines() if line.startswith("|")}
+    accuracies = {
+        name: [json.loads(line)["accuracy"] for line in Path(f"demo/{name}/metrics.jsonl").read_text().splitlines()]
+        for name in ("centralized", "fedavg", "fedseq", "fedseqinter")
+    }
+    bound = sum(accuracies["centralized"][-3:]) / 3  # the last tenth of 30 epochs
+    assert bound >= 0.95
+    crossing = {
+        name: next((i + 1 for i, accuracy in enumerate(values) if accuracy >= 0.8 * bound), None)
+        for name, values in accuracies.items()
+    }
+    rounds = len(accuracies["fedseq"])
+    assert crossing["fedseq"] is not None
+    assert rounds >= 3 * crossing["fedseq"]
+    assert crossing["fedavg"] is None or crossing["fedseq"] <= crossing["fedavg"] / 3
+    assert f" {crossing['fedseq']} " in rows["fedseq"]
+    if crossing["fedavg"] is None:
+        assert f"> {rounds}" in rows["fedavg"]
+    assert Path("demo/curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_commands_help_teaches_with_an_example(capsys, command):
+    code, out, _ = fedseq(capsys, command, "--help")
+    assert code == 0
+    assert f"example:\n  fedseq {command}" in out
+
+
+def test_version(capsys):
+    assert fedseq(capsys, "--version") == (0, f"fedseq {VERSION}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["rum"], "Did you mean 'run'"),
+        (["run", "--roundz", "3"], "Did you mean '--rounds'"),
+        (["run", "--algorithm", "fedsek"], "Did you mean 'fedseq'"),
+        (["run", "--dataset", "cifar11"], "Did you mean 'cifar10'"),
+        (["run", "--model", "lenet"], "Did you mean 'lenet5'"),
+        (["run", "nowhere.yaml"], "no config file nowhere.yaml"),
+        (["run", "a.yaml", "b.yaml"], "unexpected argument 'b.yaml'"),
+        (["run", "--num-clients", "5000"], "between 1 and the 1437 training examples"),
+        (["run", "--fraction", "1.5"], "--fraction must be"),
+        (["run", "--rounds", "-1"], "--rounds must be"),
+        (["run", "--rounds"], "expected one argument"),
+        (["run", "--alpha", "-1"], "--alpha must be 0 or more"),
+        (
+            ["run", "--metric", "kl", "--approximator", "classifier-all"],
+            "Valid metrics: cosine, euclidean, wasserstein",
+        ),
+        (["run", "--method", "kmeans", "--metric", "cosine"], "Valid metrics: euclidean"),
+        (["run", "--min-samples", "100000"], "no superclient can hold"),
+        (["run", "--init-weights", "nowhere.safetensors"], "no weights file"),
+        (["run", "--dataset", "npz:nowhere.npz"], "nowhere.npz"),
+        (["run", "--dataset", "cifar10", "--data-dir", "nowhere"], "nowhere does not exist"),
+        (["run", "--dataset", "cifar10"], "fedseq data get cifar10"),
+        (["resume", "nowhere"], "no run folder nowhere"),
+        (["evaluate", "nowhere"], "no run folder nowhere"),
+        (["compare", "nowhere"], "nowhere"),
+        (["data", "get"], "which data set"),
+        (["data", "get", "digits"], "nothing has to be downloaded"),
+        (["group", "--pretrain-epochs", "0,5"], "--pretrain-epochs must be"),
+        (["demo", "--rounds", "few"], "--rounds takes a whole number"),
+    ],
+)
+def test_bad_input_is_refused_with_a_hint(capsys, words, hint):
+    assert hint in refused(capsys, *words)
+
+
+def test_a_file_where_a_folder_is_wanted(capsys, tmp_path):
+    Path("file").write_text("mine")
+    assert "file" in refused(capsys, "run", *SHORT, "--out", "file")
+    assert Path("file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_prints_the_command_to_continue(capsys, number):
+    words = [sys.executable, "-c", "import sys, fedseq.cli; sys.exit(fedseq.cli.main())", "run"]
+    options = ["--method", "random", "--rounds", "5000", "--out", "cut", "--algorithm", "fedseq+feddyn"]
+    process = subprocess.Popen([*words, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    metrics = Path("cut/metrics.jsonl")
+    deadline = time.monotonic() + 120
+    while (not metrics.exists() or metrics.stat().st_size < 2000) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, number)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, out
+    assert "Continue with: fedseq resume cut" in out
+    done = len(metrics.read_text().splitlines())
+    code, out, _ = fedseq(capsys, "resume", "cut", "--rounds", str(done + 2))
+    assert code == 0
+    assert f"continuing after round {done}" in out
+    assert len(metrics.read_text().splitlines()) == done + 2

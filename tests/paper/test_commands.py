@@ -1,0 +1,133 @@
+"""The commands themselves, on a small slice: real runs in real worker processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedseq.cli import main
+from fedseq.paper import scales
+from fedseq.paper.plan import NAMES
+from fedseq.results import read_run
+
+FEDSEQ = [sys.executable, "-c", "import sys; from fedseq.cli import main; sys.exit(main())"]
+SMALL = {"model": "mlp", "pretrain_epochs": 1, "num_clients": 20, "max_clients": 5, "min_samples": 1}
+
+
+@pytest.fixture
+def slice_of_tiny(monkeypatch):
+    tiny = replace(scales.SCALES["tiny"], seeds=(0,), rounds={"digits": 4}, centralized_rounds=2, options=SMALL)
+    monkeypatch.setitem(scales.SCALES, "tiny", replace(tiny, longest_pretraining=10))
+
+
+def test_every_artefact_is_made_and_nothing_is_run_twice(slice_of_tiny, capsys):
+    only = ["--only", "alpha=0,algorithm=fedavg|fedseq"]
+    assert main(["paper", "all", "--yes", "--jobs", "2", *only]) == 0
+    out = capsys.readouterr().out
+    assert "Measuring a few rounds" in out
+    assert "to do: " in out
+    folder = Path("runs/paper/tiny")
+    for name in NAMES:
+        suffixes = (".md", ".csv", ".tex") if name.startswith("table") else (".png", ".pdf")
+        for suffix in suffixes:
+            assert (folder / f"{name}{suffix}").stat().st_size > 500, name
+    assert "not run" in (folder / "table1.md").read_text()
+    quality = (folder / "table4.md").read_text()
+    assert quality.count("not run") >= 15  # the other alphas are missing, so there is no mean over them
+    made = {path: path.stat().st_mtime_ns for path in folder.rglob("weights.safetensors")}
+    assert main(["paper", "table2", *only]) == 0  # nothing to do, so nothing to ask
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("weights.safetensors")} == made
+    assert not list(folder.rglob("weights.npy")), "pre-trained weights would be gigabytes"
+
+
+def test_nothing_starts_without_a_yes(slice_of_tiny, capsys):
+    assert main(["paper", "table3", "--only", "alpha=0.5,method=random"]) == 2
+    assert "--yes" in capsys.readouterr().err
+    assert not list(Path("runs").rglob("metrics.jsonl"))
+
+
+def test_list_names_everything(capsys):
+    assert main(["paper", "list"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["paper", "table9"],
+        ["paper", "table1", "--scale", "huge"],
+        ["paper", "table1", "--targets", "mine"],
+        ["paper", "table1", "--seeds", "a"],
+        ["sweep", "--seeds", "a"],
+        ["sweep", "--algorithms", ","],
+        ["sweep", "--jobs", "0"],
+    ],
+)
+def test_wrong_words_are_refused(words, capsys):
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith("fedseq: error: ")
+
+
+SWEEP = ["sweep", "--algorithms", "fedavg,centralized", "--seeds", "0,1", "--model", "mlp", "--out", "s", "--jobs", "2"]
+
+
+def test_an_interrupted_sweep_saves_and_goes_on(capsys):
+    """Long enough to be caught in the middle, then continued with fewer rounds than were asked for at first."""
+    process = subprocess.Popen([*FEDSEQ, *SWEEP, "--rounds", "100000"], stdout=subprocess.PIPE, text=True)
+    try:
+        wait_for(lambda: all(rounds(f"s/fedavg-alpha0-seed{seed}") > 2 for seed in (0, 1)))
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "Continue with: fedseq sweep" in out
+    reached = {seed: rounds(f"s/fedavg-alpha0-seed{seed}") for seed in (0, 1)}
+    more = max(reached.values()) + 5
+    assert main([*SWEEP, "--rounds", str(more)]) == 0
+    for seed in (0, 1):
+        run = read_run(Path(f"s/fedavg-alpha0-seed{seed}"))
+        assert run.finished
+        assert [line["round"] for line in run.metrics] == list(range(1, more + 1))
+    assert Path("s/centralized-seed0/weights.safetensors").exists()
+    capsys.readouterr()
+    assert main([*SWEEP, "--rounds", str(more)]) == 0
+    assert "4 of 4 finished, 0 to do" in capsys.readouterr().out
+    assert main([*SWEEP, "--rounds", str(more), "--lr", "0.5"]) == 2  # not the same runs
+
+
+def rounds(folder):
+    try:
+        return len(Path(folder, "metrics.jsonl").read_text().splitlines())
+    except OSError:
+        return 0
+
+
+def wait_for(condition, seconds=120.0):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it never happened"
+        time.sleep(0.05)
+
+
+def test_a_failing_run_is_told_and_the_others_go_on(capsys):
+    """A folder that can't be written stands for anything that goes wrong in a worker."""
+    Path("s").mkdir()
+    Path("s/fedavg-alpha0-seed0").write_text("in the way")
+    words = ["sweep", "--algorithms", "fedavg", "--seeds", "0,1", "--rounds", "1", "--out", "s", "--jobs", "1"]
+    assert main(words) == 2
+    out = capsys.readouterr().out
+    assert "not finished: digits fedavg-alpha0-seed0: its process ended" in out
+    assert read_run(Path("s/fedavg-alpha0-seed1")).finished
+
+
+def test_tasks_leave_no_worker_behind():
+    me = os.getpid()
+    children = subprocess.run(["ps", "-o", "args", "--ppid", str(me)], capture_output=True, text=True).stdout
+    assert "fedseq.paper.worker" not in children

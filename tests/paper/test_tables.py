@@ -1,0 +1,90 @@
+"""Cells and formats, from run folders written by hand."""
+
+import csv
+import io
+from dataclasses import replace
+
+import pytest
+
+from fedseq.paper import cells, formats
+from fedseq.paper.plan import Plan, load_experiment
+from fedseq.paper.scales import SCALES
+from fedseq.report.series import Stat
+from report.builders import make_run
+
+SCALE = replace(SCALES["tiny"], options={}, seeds=(0, 1), rounds={"digits": 4})
+COURSES = {"fedavg": [0.1, 0.3, 0.5, 0.72], "fedseq": [0.5, 0.85, 0.9, 0.9]}
+
+
+@pytest.fixture
+def plan(tmp_path):
+    made = Plan(load_experiment("table2"), SCALE, tmp_path)
+    for task in made.tasks():
+        config = task.config
+        if config.algorithm == "centralized":
+            make_run(task.folder, [1.0], algorithm="centralized")
+        elif config.algorithm in COURSES and config.alpha == 0 and config.approximator == "confidence":
+            make_run(task.folder, COURSES[config.algorithm], config.algorithm, seed=config.seed)
+    return made
+
+
+def test_convergence_shows_ours_beside_the_papers(plan):
+    block = cells.convergence_blocks(plan, "measured")[0]
+    assert block.heading == "CIFAR-10 in the paper, digits here, alpha = 0"
+    assert formats.cell_text(block.rows["FedSeq"][1]) == "2 ± 0, > 2.0x (991, 7.72x, -989)"
+    assert formats.cell_text(block.rows["FedAvg"][0]) == "4 ± 0, 1.0x (4036, 1x, -4032)"
+    assert formats.cell_text(block.rows["FedAvg"][1]) == "> 4 (7649, 1x)"
+    assert formats.cell_text(block.rows["FedDyn"][0]) == "not run (563, 7.17x)"
+    assert block.rows["FedSeq"][-1] == "4 x 2 seeds"
+    assert block.rows["FedDyn"][-1] == "-"
+    assert "centralized, measured" in block.notes[0]
+
+
+def test_targets_may_be_the_papers(plan):
+    block = cells.convergence_blocks(plan, "paper")[0]
+    assert block.columns[1] == "80% = 68.6%"
+
+
+def test_what_was_not_run_is_never_a_number(plan):
+    hundred = cells.convergence_blocks(plan, "measured")[3]
+    assert all(cell.ours is None for row in hundred.rows.values() for cell in row if isinstance(cell, cells.Cell))
+    assert hundred.notes == ["CIFAR-100 was not run: it is not in scale tiny"]
+
+
+def test_accuracy_shows_mean_std_difference_and_rounds(plan):
+    table1 = replace(plan, experiment=load_experiment("table1"))
+    block = cells.accuracy_blocks(table1)[0]
+    assert formats.cell_text(block.rows["FedAvg"][0]) == "72.00 ± 0.00 (71.41, +0.59)"
+    assert formats.cell_text(block.rows["FedAvg"][1]) == "not run (76.82)"
+    assert block.rows["FedAvg"][-1] == "4 x 2 seeds"
+    assert formats.cell_text(block.rows["Centralized"][0]) == "100.00 (85.72, +14.28)"
+
+
+def test_unfinished_and_diverged_runs_say_so(plan):
+    tasks = plan.runs("cifar10", 0.2, {"algorithm": "fedavg"})
+    make_run(tasks[0].folder, [0.1, 0.5], alpha=0.2, rounds=4, finished=False)
+    table1 = replace(plan, experiment=load_experiment("table1"))
+    cell = cells.accuracy_blocks(table1)[0].rows["FedAvg"][1]
+    assert cell.rounds == "2 of 4 x 1 of 2 seeds"
+    (tasks[0].folder / "failure.txt").write_text("training diverged in round 3")
+    assert formats.cell_text(cells.accuracy_blocks(table1)[0].rows["FedAvg"][1]) == "diverged (76.82)"
+
+
+def test_formats_hold_the_same_cells(plan):
+    blocks = cells.convergence_blocks(plan, "measured")
+    markdown = formats.to_markdown("Title", blocks, ["A note."])
+    assert "| FedSeq | " in markdown
+    assert markdown.count("## ") == 6
+    lines = list(csv.DictReader(io.StringIO(formats.to_csv(blocks))))
+    (line,) = [one for one in lines if one["row"] == "FedSeq" and one["column"].startswith("80% =") and one["ours"]]
+    assert (line["ours"], line["published"], line["difference"], line["seeds"]) == ("2.0", "991", "-989.0", "2")
+    assert sum(1 for one in lines if one["published"] or one["note"]) >= 198
+    latex = formats.to_latex("Title", blocks)
+    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 6
+    assert r"$\pm$" in latex
+    assert "70\\% = 70.0\\%" in latex
+
+
+def test_a_cell_without_a_published_value():
+    assert formats.cell_text(cells.Cell(Stat(1.5, None, 1))) == "1.50 (-)"
+    assert formats.cell_text("plain") == "plain"

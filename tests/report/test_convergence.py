@@ -1,0 +1,107 @@
+"""Rounds to targets, over seeds, against FedAvg; expected numbers are worked out beside them."""
+
+import pytest
+
+from fedseq.report.convergence import Bound, by_dataset, compare, crossing_text, find_bound, smooth_crossing
+from fedseq.report.costs import Devices
+from fedseq.report.reading import read
+from fedseq.report.series import labels, make_series, stat
+from fedseq.report.tables import comparison_table, cost_table
+
+from .builders import make_run
+
+HALF = Bound(1.0, "as given")  # targets .7, .8, .9
+
+
+def runs(*folders):
+    return [read(folder) for folder in folders]
+
+
+def test_first_crossing_is_the_first_evaluation_at_the_target_and_the_mean_needs_five(tmp_path):
+    rising = [0.1, 0.75, 0.5, 0.7, 0.7, 0.8, 0.8, 0.8]
+    run = read(make_run(tmp_path / "a", rising))
+    (row,) = compare([run], HALF)
+    assert row.crossings[0].first == (2,)
+    # means of five end at round 5: .55; 6: .69; 7: (.5+.7+.7+.8+.8)/5 = .70
+    assert row.crossings[0].smooth == (7,)
+    assert row.crossings[2].first == (None,)
+
+
+def test_mean_crossing_counts_evaluations_whatever_lies_between_them():
+    evaluations = [(10 * (i + 1), 0.6) for i in range(4)] + [(50, 0.6)]
+    assert smooth_crossing(evaluations, 0.6) == 50
+    assert smooth_crossing(evaluations[:4], 0.6) is None
+
+
+def test_runs_that_differ_only_in_seed_are_one_row(tmp_path):
+    found = runs(
+        make_run(tmp_path / "a", [0.5, 0.7], seed=0),
+        make_run(tmp_path / "b", [0.7, 0.7], seed=1, engine="serial"),
+        make_run(tmp_path / "c", [0.7, 0.7], seed=1, alpha=0.2),
+    )
+    rows = compare(found, HALF)
+    assert [row.series.seeds for row in rows] == [(0, 1), (1,)]
+    assert [row.label for row in rows] == ["fedavg (alpha 0)", "fedavg (alpha 0.2)"]
+    assert rows[0].crossings[0].first == (2, 1)
+    assert stat(rows[0].crossings[0].first).mean == 1.5
+    assert rows[0].final.std == pytest.approx(0)
+
+
+def test_the_same_seed_twice_is_not_averaged_with_itself(tmp_path):
+    series = make_series(runs(make_run(tmp_path / "a", [0.5]), make_run(tmp_path / "b", [0.6])))
+    assert [len(one.runs) for one in series] == [1, 1]
+    assert [one.label for one in series] == [f"fedavg ({tmp_path / name})" for name in "ab"]
+
+
+def test_speedup_is_fedavgs_rounds_over_ours_and_a_bound_where_fedavg_never_came(tmp_path):
+    slow = make_run(tmp_path / "avg", [0.1, 0.1, 0.1, 0.1, 0.1, 0.75])
+    fast = make_run(tmp_path / "seq", [0.1, 0.75, 0.85, 0.85, 0.85, 0.85], algorithm="fedseq")
+    avg, seq = compare(runs(slow, fast), HALF)
+    assert [str(factor) for factor in seq.speedups] == ["3.0x", "> 2.0x", "None"]
+    assert [str(factor) for factor in avg.speedups] == ["1.0x", "None", "None"]
+    # Time: a hop takes 1 step / 10 a second + 200 bytes / 1e6. FedAvg's round is one hop, FedSeq's four.
+    assert seq.time_speedups[0].factor == pytest.approx(6 / (2 * 4))
+
+
+def test_a_speedup_needs_fedavg_on_the_same_data(tmp_path):
+    other = make_run(tmp_path / "avg", [0.1, 0.75], alpha=0.5)
+    ours = make_run(tmp_path / "seq", [0.75], algorithm="fedseq")
+    assert compare(runs(other, ours), HALF)[1].speedups == (None, None, None)
+
+
+def test_some_seeds_that_never_cross_are_told(tmp_path):
+    found = runs(make_run(tmp_path / "a", [0.8], seed=0), make_run(tmp_path / "b", [0.1], seed=1))
+    assert crossing_text((1, None), found) == "1 (1 of 2 never)"
+    assert crossing_text((None, None), found) == "> 1"
+    assert compare(found, HALF)[0].speedups[0] is None
+
+
+def test_bound_is_given_or_centralized_or_the_best(tmp_path):
+    one = make_run(tmp_path / "a", [0.5], algorithm="centralized", seed=0)
+    two = make_run(tmp_path / "b", [0.7], algorithm="centralized", seed=1)
+    best = make_run(tmp_path / "c", [0.9], algorithm="fedseq")
+    assert find_bound(runs(one, two, best)).accuracy == pytest.approx(0.6)
+    assert "add a centralized run" in find_bound(runs(best)).source
+    assert find_bound(runs(best), 0.3).accuracy == 0.3
+    assert find_bound([]) is None
+
+
+def test_labels_tell_what_differs_and_no_more(tmp_path):
+    found = runs(
+        make_run(tmp_path / "a", [0.5], algorithm="fedseq", method="random"),
+        make_run(tmp_path / "b", [0.5], algorithm="fedseq", method="kmeans", seed=3),
+        make_run(tmp_path / "c", [0.5]),
+        make_run(tmp_path / "d", [0.5], algorithm="fedseq", metric="cosine"),
+        make_run(tmp_path / "e", [0.5], algorithm="fedseq", superclient_epochs=2),
+    )
+    assert labels(found) == ["fedseq (random)", "fedseq (kmeans)", "fedavg", "fedseq (cosine)", "fedseq (E_S 2)"]
+
+
+def test_tables_show_unfinished_and_damaged_runs_in_their_place(tmp_path):
+    found = runs(make_run(tmp_path / "a", [0.5, 0.6], finished=False, rounds=9), make_run(tmp_path / "b", []))
+    table = comparison_table(compare(found, HALF), HALF, [])
+    cells = list(table.columns[0].cells)
+    assert "(unfinished)" in cells[0]
+    assert next(iter(table.columns[1].cells)) == "2 of 9"
+    assert cost_table(compare(found, HALF), Devices()).row_count == 2
+    assert list(by_dataset(found)) == ["digits"]

@@ -1,0 +1,199 @@
+"""The page as a file: self-contained, honest about damaged folders, careful with other people's files."""
+
+import json
+import re
+import shutil
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+
+from fedseq.cli import main
+from fedseq.config import resolve
+from fedseq.configfile import from_mapping
+from fedseq.errors import FedSeqError
+from fedseq.report import page
+from fedseq.report.reading import Broken, broken, read, read_all
+from fedseq.report.reproduce import command
+from fedseq.report.server import make_server
+from fedseq.report.summary import skipped, summarise, thin
+
+from .builders import make_run
+
+
+@pytest.fixture
+def runs(tmp_path):
+    make_run(tmp_path / "runs" / "avg", [0.1, 0.2, 0.5, 0.75])
+    make_run(tmp_path / "runs" / "seq", [0.2, 0.8, 0.9, 0.9], algorithm="fedseq")
+    return tmp_path / "runs"
+
+
+def test_report_writes_one_page_without_addresses(runs, capsys):
+    assert main(["report", str(runs), "-o", "out/r.html"]) == 0
+    text = (runs.parent / "out" / "r.html").read_text()
+    outside = set(re.findall(r"https?://[^\s\"'<]+", text)) - {"http://www.w3.org/2000/svg"}
+    assert not outside
+    assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=(?!\"data:,\")", text)
+    assert "2 runs in out/r.html" in capsys.readouterr().out
+
+
+def test_hostile_names_stay_text(tmp_path):
+    folder = make_run(tmp_path / "</script><script>alert(1)</script>", [0.5])
+    text = page.render(summarise([read(folder)]))
+    assert "</script><script>alert" not in text
+    assert text.count("</script>") == 2
+
+
+def test_a_report_is_replaced_and_another_file_is_not(runs):
+    assert main(["report", str(runs)]) == 0
+    assert main(["report", str(runs)]) == 0
+    (runs.parent / "mine.html").write_text("my notes")
+    assert main(["report", str(runs), "-o", "mine.html"]) == 2
+    assert (runs.parent / "mine.html").read_text() == "my notes"
+    assert main(["report", str(runs), "-o", "mine.html", "--force"]) == 0
+    assert main(["report", str(runs), "-o", str(runs)]) == 2
+
+
+def damage(kind, folder):
+    if kind == "empty":
+        shutil.rmtree(folder)
+        folder.mkdir()
+    elif kind == "torn in the middle":
+        path = folder / "metrics.jsonl"
+        path.write_text(path.read_text().replace('{"round": 2', '{"roun'))
+    elif kind == "rounds go back":
+        path = folder / "metrics.jsonl"
+        path.write_text(path.read_text() * 2)
+    elif kind == "no text":
+        (folder / "metrics.jsonl").write_bytes(b"\xff\xfe\x00")
+    elif kind == "other version":
+        (folder / "config.yaml").write_text("portion: 0.2\n")
+        (folder / "environment.json").write_text(json.dumps({"fedseq": "9.9"}))
+    elif kind == "config is a list":
+        (folder / "config.yaml").write_text("[1, 2]")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("empty", "no run in it"),
+        ("torn in the middle", "line 2"),
+        ("rounds go back", "line 5"),
+        ("no text", "can't read"),
+        ("other version", "made by fedseq 9.9"),
+        ("config is a list", "option: value"),
+    ],
+)
+def test_a_damaged_folder_is_reported_in_its_place_and_the_rest_is_shown(kind, words, runs, capsys):
+    damage(kind, make_run(runs.parent / "bad", [0.1, 0.2, 0.3, 0.4]))
+    found = read_all([runs, runs.parent / "bad"])
+    (bad,) = broken(found)
+    assert words in bad.reason
+    summary = summarise(found)
+    assert summary["broken"][0]["folder"].endswith("bad")
+    assert len(summary["datasets"][0]["runs"]) == 2
+    assert main(["compare", str(runs), str(runs.parent / "bad")]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"\| fedseq +\|", out)
+    assert re.search(r"unreadable +\|", out)
+    assert f"bad is unreadable: {bad.reason}" in out
+
+
+def test_nothing_readable_is_still_a_page(tmp_path):
+    summary = summarise([Broken(tmp_path, "gone")])
+    assert "gone" in page.render(summary)
+    assert summarise([])["datasets"] == []
+
+
+def test_side_files_may_be_missing_or_nonsense(runs):
+    for name in ("clients.json", "superclients.json", "timing.jsonl", "environment.json"):
+        (runs / "seq" / name).write_text("{" if name != "clients.json" else '{"examples": "many"}')
+    (run,) = [r for r in summarise(read_all([runs]))["datasets"][0]["runs"] if "fedseq" in r["label"]]
+    assert run["superclients"] is None
+    assert run["seconds"] == {}
+
+
+def test_a_run_in_progress_may_have_half_a_last_line(runs):
+    with (runs / "avg" / "metrics.jsonl").open("a") as file:
+        file.write('{"round": 5, "accu')
+    run = read(runs / "avg")
+    assert not isinstance(run, Broken)
+    assert run.rounds == 4
+
+
+def test_summary_holds_what_the_page_shows(runs):
+    (dataset,) = summarise(read_all([runs]), bound=1.0)["datasets"]
+    avg, seq = dataset["series"]
+    assert seq["curve"]["accuracy"] == [0.2, 0.8, 0.9, 0.9]
+    assert seq["curve"]["updates"] == [8, 16, 24, 32]
+    assert [cell["text"] for cell in seq["cells"][4:7]] == ["2", "> 4", "2.0x"]
+    assert dataset["headlines"]["0"] == (
+        "fedseq reaches 80 % of the bound in 2 rounds, more than 2.0 times sooner than FedAvg. "
+        "In simulated time the factor is > 0.5x."
+    )
+    run = dataset["runs"][1]
+    assert run["superclients"] == [[10, 10, 10, 10], [10, 10, 10, 10]]
+    assert run["seconds"] == {"train": 4.0, "evaluate": 1.0}
+    assert avg["costs"][2]["text"] == "-"
+
+
+def test_skipped_hops_are_counted_by_reason(tmp_path):
+    hop = {"unit": 0, "client": 3, "reason": "offline"}
+    run = read(make_run(tmp_path / "a", [0.1, 0.2], skipped=[hop, {**hop, "client": 4}]))
+    assert skipped(run) == [{"reason": "offline", "count": 4, "rounds": [1, 2], "clients": [3, 4]}]
+
+
+def test_long_curves_keep_their_ends_and_their_peaks():
+    values = [0.5] * 5000
+    values[1234], values[4000] = 0.9, 0.1
+    kept = thin(values)
+    assert len(kept) <= 602
+    assert {0, 1234, 4000, 4999} <= set(kept)
+
+
+def test_the_command_repeats_the_config(monkeypatch):
+    from fedseq.cli import build_parser, config_from
+
+    options = {"algorithm": "fedseq+fedprox", "alpha": 0.2, "mu": 0.003, "seed": 4, "lr": 0.05, "method": "random"}
+    config = resolve(from_mapping(options))
+    words = command(config).split()
+    assert words[:2] == ["fedseq", "run"]
+    assert resolve(config_from(build_parser().parse_args(words[1:]))) == config
+
+
+def test_watch_serves_the_page_and_new_numbers_to_this_machine_only(runs):
+    server = make_server(lambda: summarise(read_all([runs]), live=True))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    host, port = server.server_address[:2]
+    assert host == "127.0.0.1"
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as answer:
+            assert page.MARK in answer.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/data.json") as answer:
+            assert json.load(answer)["live"] is True
+        for path, headers in (("/../etc/passwd", {}), ("/data.json", {"Host": "evil.example"})):
+            request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+            with pytest.raises(urllib.error.HTTPError):
+                urllib.request.urlopen(request)
+        with pytest.raises(FedSeqError, match="--port"):
+            make_server(dict, port)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["watch", "nowhere"],
+        ["watch", ".", "--port", "x"],
+        ["compare", "nowhere"],
+        ["report", ".", "--bandwidth", "fast"],
+        ["compare", ".", "--bound", "2"],
+    ],
+)
+def test_wrong_words_are_refused(words, capsys):
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith("fedseq: error: ")
