@@ -16,7 +16,7 @@ from fedseq.gate import limit, reason_to_reject
 from fedseq.names import parse_attack
 
 SHORT = {"dataset": "digits", "method": "random", "engine": "serial", "algorithm": "fedseq"}
-LONG = {**SHORT, "rounds": 100, "eval_every": 5}
+LONG = {**SHORT, "rounds": 100, "eval_every": 5, "engine": "processes"}
 SEEDS = (0, 1)
 
 

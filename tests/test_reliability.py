@@ -138,7 +138,7 @@ def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path):
 
 def test_a_full_disk_ends_the_run_with_a_message_and_the_last_checkpoint_is_intact(tmp_path):
     """The limit on a file's size stands in for a full disk: the system refuses to write on."""
-    limit = 60_000  # the state of small-cnn takes 55 kB; a growing metrics.jsonl gets there after some rounds
+    limit = 60_000  # the state of small-cnn takes 40 kB; a growing metrics.jsonl gets there after some rounds
 
     def small_disk():
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

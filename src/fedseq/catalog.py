@@ -59,7 +59,7 @@ CATALOG: dict[str, DatasetFacts] = {
     "digits": DatasetFacts(
         "8x8 handwritten digits, embedded in scikit-learn",
         (1, 8, 8), 10, 1437, 360, (0.3055,), (0.3760,),
-        num_clients=100, model="small-cnn", lr=0.1, rounds=120, centralized_epochs=30,
+        num_clients=100, model="small-cnn", lr=0.03, rounds=60, centralized_epochs=30,
     ),
     "fashion-mnist": DatasetFacts(
         "28x28 grey pictures of clothes, from IDX files",

@@ -1,7 +1,7 @@
 """A study of grouping criteria on one partition: how good superclients are, and what pre-training tells of clients."""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from fedseq.report import group_figures as figures
 from fedseq.superclients import Criterion, Superclients, criterion_of, group_by
 from fedseq.training import build
 
+Published = Callable[[str, str | None, str | None, str], tuple[float, float] | None]
 MEASURES = ("balance", "covered", "distinct", "examples", "clients")
 
 
@@ -97,16 +98,22 @@ def quality_rows(study: Study) -> Iterator[tuple[Criterion, dict[str, float], in
         yield formed.criterion, quality(study.counts, formed.grouping.groups).means(), len(formed.grouping.groups)
 
 
-def quality_table(study: Study) -> Table:
+def quality_table(study: Study, published: Published) -> Table:
+    """Ours, and beside it the paper's mean over alpha 0, 0.2 and 0.5 where it has one."""
     config = study.config
     table = Table(
         "approximator", "metric", "method", "balance ratio", "covered classes", "distinct classes", "superclients",
         "clients each", title=f"{config.dataset}, alpha {config.alpha:g}, seed {config.seed}: mean over superclients",
     )  # fmt: skip
-    for (approximator, metric, method), means, count in quality_rows(study):
+    values = {criterion: published(config.dataset, *criterion) for criterion, _, _ in quality_rows(study)}
+    if any(values.values()):
+        table.add_column("paper: balance / covered, mean over alphas")
+    for criterion, means, count in quality_rows(study):
+        value = values[criterion]
         table.add_row(
-            approximator or "-", metric or "-", method, f"{means['balance']:.3f}", f"{means['covered']:.3f}",
+            *(part or "-" for part in criterion), f"{means['balance']:.3f}", f"{means['covered']:.3f}",
             f"{means['distinct']:.2f}", str(count), f"{means['clients']:.2f}",
+            *([f"{value[0]:.3f} / {value[1]:.3f}" if value else "-"] if any(values.values()) else []),
         )  # fmt: skip
     return table
 
