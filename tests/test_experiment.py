@@ -105,6 +105,45 @@ def test_a_finished_run_is_returned_as_it_is_and_more_rounds_may_be_asked_for(tm
     assert files_of(tmp_path / "run") == files_of(fedseq.run({**SHORT, "rounds": 6}, tmp_path / "six").folder)
 
 
+def test_a_run_that_reached_its_accuracy_is_not_trained_on(tmp_path):
+    options = {**SHORT, "algorithm": "centralized", "rounds": 30, "until_accuracy": 0.5}
+    run = fedseq.run(options, tmp_path / "run")
+    before = files_of(run.folder)
+    (run.folder / "weights.safetensors").unlink()  # as after a crash between the last checkpoint and the final model
+    fedseq.resume(run.folder)
+    assert files_of(run.folder) == before
+
+
+def test_fewer_rounds_than_were_run_are_refused_and_nothing_is_changed(tmp_path):
+    run = fedseq.run(SHORT, tmp_path / "run")
+    config = (run.folder / "config.yaml").read_bytes()
+    with pytest.raises(FedSeqError, match="has run 4 rounds already"):
+        fedseq.resume(run.folder, rounds=2)
+    assert (run.folder / "config.yaml").read_bytes() == config
+
+
+def test_resuming_is_exact_when_the_first_round_lost_everybody(tmp_path):
+    options = {
+        **SHORT, "algorithm": "fedavg", "num_clients": 10, "fraction": 0.1, "dropout": 0.7, "gate": True,
+        "gate_factor": 1.01, "seed": 4,
+    }  # fmt: skip
+    whole = fedseq.run({**options, "rounds": 8}, tmp_path / "whole")
+    for rounds in (1, 2, 3, 8):
+        parts = fedseq.run({**options, "rounds": rounds}, tmp_path / "parts")
+    assert parts.metrics == whole.metrics
+
+
+def test_after_damage_later_checkpoints_are_good_again(tmp_path):
+    options = {**SHORT, "algorithm": "scaffold", "checkpoint_every": 1}
+    fedseq.run({**options, "rounds": 4}, tmp_path / "run")
+    memory = sorted((tmp_path / "run" / "checkpoints" / "memory").glob("*-4.safetensors"))[0]
+    memory.write_bytes(memory.read_bytes()[:-1] + b"\x00")
+    with pytest.warns(UserWarning, match="damaged"):
+        fedseq.resume(tmp_path / "run", rounds=5)
+    resumed = fedseq.resume(tmp_path / "run", rounds=6)
+    assert resumed.metrics == fedseq.run({**options, "rounds": 6}, tmp_path / "whole").metrics
+
+
 def test_another_config_or_other_data_is_not_continued(tmp_path):
     fedseq.run(SHORT, tmp_path / "run")
     with pytest.raises(FedSeqError, match=r"--lr 0\.03 -> 0\.2"):
@@ -208,6 +247,42 @@ class TestBringYourOwn:
         )
         assert run.metrics[0]["clients"] == [[0]]
         assert json.loads((run.folder / "clients.json").read_text())["examples"] == [120]
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ({"clients": []}, "no clients"),
+            (
+                {"clients": [(torch.zeros(5, 5), torch.zeros(4, dtype=torch.long))]},
+                "client 0 has 5 inputs and 4 targets",
+            ),
+            ({"clients": [(torch.zeros(5, 5), torch.full((5,), -1))]}, "class -1 is negative"),
+            ({"clients": [(torch.zeros(5, 5), torch.zeros(5))]}, "all of one kind"),
+            ({"clients": [(torch.zeros(5, 7), torch.zeros(5, dtype=torch.long))]}, "can't take a client's examples"),
+            ({"model": nn.Linear(5, 2)}, "a function that builds"),
+            ({"algorithm": 3}, "must be a name or an Algorithm"),
+        ],
+    )
+    def test_parts_that_do_not_fit_are_refused(self, tmp_path, change, words):
+        clients, test = own_parts()
+        parts = {"model": lambda: nn.Linear(5, 2), "clients": clients, "test": test, "algorithm": "fedavg", **change}
+        with pytest.raises(FedSeqError, match=words):
+            fedseq.federate(**parts, folder=tmp_path / "own", rounds=1, engine="serial")
+
+    def test_another_algorithm_or_other_groups_are_not_continued(self, tmp_path):
+        clients, test = own_parts()
+
+        def go(algorithm, groups=None, **options):
+            return fedseq.federate(
+                lambda: nn.Linear(5, 2), clients, test, algorithm, groups=groups, engine="serial", **options
+            )
+
+        go(fedseq.algorithms.fedprox(0.1), folder=tmp_path / "a", rounds=2)
+        with pytest.raises(FedSeqError, match="other parts or hyper-parameters"):
+            go(fedseq.algorithms.fedprox(100.0), folder=tmp_path / "a", rounds=3)
+        go("fedseq", [(0, 1, 2), (3, 4, 5)], folder=tmp_path / "b", rounds=2)
+        with pytest.raises(FedSeqError, match="other groups"):
+            go("fedseq", [(0, 1, 5), (2, 3, 4)], folder=tmp_path / "b", rounds=3)
 
     @pytest.mark.parametrize(
         ("groups", "words"),

@@ -64,7 +64,9 @@ class Chain:
                 return False
         else:
             change = float((after - before)[:num_parameters].norm())
-            reason = reason_to_reject(change, after, trained.loss_sum, self.job.largest_change)
+            reason = reason_to_reject(
+                change, [after, *trained.upload.values()], trained.loss_sum, self.job.largest_change
+            )
             if reason is not None:
                 self.rejected.append(Skipped(client, visit, reason))
                 return False

@@ -121,10 +121,14 @@ def _written(folder: Path) -> dict[str, str]:
 
 def _manifests(folder: Path) -> Iterable[tuple[Path, dict[str, Any]]]:
     """The undamaged manifests, newest first."""
-    for path in sorted(folder.glob("[0-9]*.json"), reverse=True):
+    for path in _newest_first(folder):
         manifest = _read_manifest(path)
         if manifest is not None:
             yield path, manifest
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("[0-9]*.json"), key=lambda path: int(path.stem), reverse=True)
 
 
 def _read_manifest(path: Path) -> dict[str, Any] | None:
@@ -142,7 +146,11 @@ def _manifest_digest(manifest: Mapping[str, Any]) -> str:
 
 
 def _drop_old(folder: Path) -> None:
-    manifests = list(_manifests(folder))
+    manifests = [
+        (path, manifest)
+        for path, manifest in _manifests(folder)
+        if all((folder / f).exists() for f in manifest["files"])
+    ]
     needed = {name for _, manifest in manifests[:KEPT] for name in manifest["files"]}
     for path, _ in manifests[KEPT:]:
         path.unlink(missing_ok=True)
@@ -153,11 +161,12 @@ def _drop_old(folder: Path) -> None:
 
 def load_checkpoint(folder: Path, device: str = "cpu") -> tuple[Progress, dict[str, int]] | None:
     """The newest good checkpoint; None if none was ever written. Damage is reported, never passed over in silence."""
-    paths = sorted(folder.glob("[0-9]*.json"), reverse=True)
+    paths = _newest_first(folder)
     for path in paths:
         manifest = _read_manifest(path)
         if manifest is None:
             warnings.warn(f"checkpoint {path} is damaged; trying the one before.", stacklevel=2)
+            _set_aside(path)
             continue
         if manifest.get("format") != FORMAT:
             raise FedSeqError(f"{path} was written by another version of fedseq (format {manifest.get('format')}).")
@@ -171,6 +180,12 @@ def load_checkpoint(folder: Path, device: str = "cpu") -> tuple[Progress, dict[s
     return None
 
 
+def _set_aside(path: Path) -> None:
+    """Keep a damaged file for whoever wants to look, under a name that no later checkpoint takes for a good one."""
+    if path.exists():
+        path.replace(path.with_name(f"{path.name}.damaged"))
+
+
 def _load_files(folder: Path, manifest: Mapping[str, Any], device: str) -> Progress | None:
     tensors: dict[str, dict[str, Tensor]] = {}
     for name, digest in manifest["files"].items():
@@ -181,6 +196,7 @@ def _load_files(folder: Path, manifest: Mapping[str, Any], device: str) -> Progr
             tensors[name] = {key: tensor.to(torch.device(device)) for key, tensor in load(content).items()}
         except (OSError, ValueError, SafetensorError) as error:
             warnings.warn(f"checkpoint file {folder / name} is damaged ({error}); trying the one before.", stacklevel=3)
+            _set_aside(folder / name)
             return None
     progress = Progress(
         manifest["round"],

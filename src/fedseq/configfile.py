@@ -16,11 +16,16 @@ from fedseq.errors import FedSeqError, unknown
 _TYPES = typing.get_type_hints(Config)
 
 
+def option_types(name: str) -> tuple[type, ...]:
+    """What an option may be: its type, and None where it has a default that depends on others."""
+    return typing.get_args(_TYPES[name]) or (_TYPES[name],)
+
+
 def coerce(name: str, value: Any) -> Any:
     """The value of an option from a YAML file or a flag's text, in the field's type."""
     if name not in FIELDS:
         raise unknown("option", name.replace("_", "-"), (field.replace("_", "-") for field in FIELDS))
-    kinds = typing.get_args(_TYPES[name]) or (_TYPES[name],)
+    kinds = option_types(name)
     if value in (None, "null") and types.NoneType in kinds:
         return None
     for kind in (int, float, bool, str):

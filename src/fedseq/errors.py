@@ -13,7 +13,7 @@ class FedSeqError(Exception):
 def unknown(kind: str, name: object, valid: Iterable[str]) -> FedSeqError:
     """The error for a name that is not in a table, with the nearest valid one."""
     choices = sorted(valid)
-    near = difflib.get_close_matches(str(name).lower(), choices, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(name).lower(), choices, n=1, cutoff=0.6)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     # A list that nobody would read is left to --help, unless nothing is near.
     listed = f" Valid: {', '.join(choices)}." if len(choices) <= MANY or not near else ""

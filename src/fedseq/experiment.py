@@ -1,8 +1,11 @@
 """From a config, or from a user's own model and data, to a finished run folder."""
 
+import contextlib
 import json
+import signal
+import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +13,21 @@ import numpy as np
 from torch import Tensor
 
 from fedseq import weights
-from fedseq.algorithms.base import Setting, initial_state
+from fedseq.algorithms.base import Setting, initial_state, signature
 from fedseq.checkpoints import LINE_FILES, Progress, load_checkpoint
-from fedseq.config import FIELDS, FREE_TO_CHANGE, Config, flag, resolve
-from fedseq.configfile import from_mapping, read_yaml
+from fedseq.config import FIELDS, FREE_TO_CHANGE, Config, flag, known, resolve
+from fedseq.configfile import from_mapping, read_yaml, to_yaml
 from fedseq.data.partition import label_counts
 from fedseq.engines import ENGINES, Engine
 from fedseq.errors import FedSeqError
 from fedseq.failures import attackers
 from fedseq.federation import Interrupted, final_model, run_rounds
-from fedseq.files import write_json
+from fedseq.files import remove_leftovers, write_atomically, write_json
 from fedseq.jobs import Task
 from fedseq.parts import Parts, initial_weights, named_parts
 from fedseq.planning import Federation, Unit, units_per_round
 from fedseq.progress import QUIET, Reporter, Steadfast
-from fedseq.results import Run, lock, new_folder, read_run, write_description
+from fedseq.results import Run, lock, new_folder, read_run, refuse_existing_run, write_description
 from fedseq.superclients import form_superclients
 from fedseq.training import build, one_thread
 
@@ -57,6 +60,8 @@ def resume(folder: str | Path, *, reporter: Reporter = QUIET, **changes: Any) ->
 
 
 def run_folder(folder: str | Path | None, config: Config) -> Path:
+    if folder == "":
+        raise FedSeqError("the run folder's name is empty. Give another with --out.")
     if folder is None:
         dataset = config.dataset.replace(":", "-").replace("/", "-")
         return new_folder(Path("runs"), f"{dataset}-{config.algorithm}-seed{config.seed}")
@@ -70,7 +75,12 @@ def run_folder(folder: str | Path | None, config: Config) -> Path:
 def execute(parts: Parts, folder: Path, reporter: Reporter = QUIET) -> Run:
     """Run, or continue, in this folder."""
     config, task, reporter = parts.config, parts.task, Steadfast(reporter)
-    with lock(folder), one_thread():  # the server's sums need no second one, which would compete with the workers
+    with (
+        lock(folder),
+        _terminate_as_interrupt(),
+        one_thread(),
+    ):  # the server's sums need no second one, which would compete with the workers
+        remove_leftovers(folder)
         _describe(parts, folder)
         engine = open_engine(config, task)  # before the checkpoint is loaded, which its workers would keep alive
         try:
@@ -93,14 +103,28 @@ def execute(parts: Parts, folder: Path, reporter: Reporter = QUIET) -> Run:
             )
             progress = _continue(folder, saved) or Progress(0, initial_state(parts.algorithm, theta, setting))
             reporter.begin(config, folder, progress.round)
-            for record, progress in run_rounds(federation, engine, progress):  # noqa: B007, B020
-                reporter.round(record)
+            if not (saved and read_run(folder).complete):
+                for record, progress in run_rounds(federation, engine, progress):  # noqa: B007, B020
+                    reporter.round(record)
         except KeyboardInterrupt:
             raise Interrupted(folder) from None
         finally:
             engine.close()
         weights.save(folder / "weights.safetensors", weights.named(model, final_model(federation, progress.state)))
     return read_run(folder)
+
+
+@contextlib.contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """SIGTERM before the first round, which has its own way to stop, is taken as Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def open_engine(config: Config, task: Task) -> Engine:
@@ -115,7 +139,10 @@ def _units(parts: Parts, folder: Path, engine: Engine, theta: Tensor, reporter: 
     path = folder / "superclients.json"
     if not path.exists():
         write_json(path, _group(parts, folder, engine, theta, reporter))
-    return [tuple(group) for group in json.loads(path.read_text())["superclients"]]
+    formed = [tuple(group) for group in json.loads(path.read_text())["superclients"]]
+    if parts.groups is not None and formed != list(parts.groups):
+        raise FedSeqError(f"{folder} holds a run with other groups. Choose another folder.")
+    return formed
 
 
 def _group(parts: Parts, folder: Path, engine: Engine, theta: Tensor, reporter: Reporter) -> dict[str, Any]:
@@ -142,16 +169,23 @@ def _continue(folder: Path, saved: tuple[Progress, dict[str, int]] | None) -> Pr
 
 def _describe(parts: Parts, folder: Path) -> None:
     """Write down what is run; in a folder that holds a run already, refuse to continue it as another one."""
-    clients = _describe_clients(parts.task)
+    clients = {**_describe_clients(parts.task), "algorithm": signature(parts.algorithm)}
     if not (folder / "config.yaml").exists():
+        refuse_existing_run(folder)
         write_json(folder / "clients.json", clients)
         write_description(folder, parts.config)
         return
     saved = from_mapping(read_yaml(folder / "config.yaml"))
     _refuse_changes(saved, parts.config, folder)
-    if json.loads((folder / "clients.json").read_text())["fingerprint"] != clients["fingerprint"]:
+    before = json.loads((folder / "clients.json").read_text())
+    if before["fingerprint"] != clients["fingerprint"]:
         raise FedSeqError(f"{folder} was run on other data than what is loaded now. Give the data it was started with.")
-    write_description(folder, parts.config)
+    if before["algorithm"] != clients["algorithm"]:
+        raise FedSeqError(f"{folder} holds a run of an algorithm with other parts or hyper-parameters. Choose another.")
+    done = read_run(folder).rounds
+    if done > known(parts.config.rounds):
+        raise FedSeqError(f"{folder} has run {done} rounds already. Ask for at least as many with --rounds.")
+    write_atomically(folder / "config.yaml", to_yaml(parts.config).encode())
 
 
 def _refuse_changes(saved: Config, asked: Config, folder: Path) -> None:

@@ -35,7 +35,7 @@ def run_rounds(federation: Federation, engine: Engine, progress: Progress) -> It
     config, folder = federation.config, federation.folder
     saved = _Clock(progress.round)
     with _stop_requests() as stop_requested, CheckpointWriter(folder) as checkpoints:
-        if config.gate and not progress.changes:
+        if config.gate and progress.round == 0:
             progress = calibrate_gate(federation, engine, progress)
         while progress.round < known(config.rounds):
             clock = [time.perf_counter()]
@@ -145,7 +145,7 @@ def _record(round_: int, planned: Plan, results: Sequence[Result]) -> Record:
         "round": round_,
         "accuracy": None,
         "loss": None,
-        "train_loss": sum(result.loss * result.examples for result in results) / max(examples, 1),
+        "train_loss": sum(result.loss * result.examples for result in results) / examples if examples else None,
         "units": [units[result.index] for result in results],
         "clients": [[client for client, _ in result.hops] for result in results],
         "client_updates": sum(len(result.hops) for result in results),

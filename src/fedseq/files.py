@@ -20,6 +20,12 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def remove_leftovers(folder: Path) -> None:
+    """What a killed process was writing; to be called by the only one who writes in this folder."""
+    for path in folder.rglob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
 def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
 

@@ -23,9 +23,9 @@ def limit(config: Config, changes: Sequence[float]) -> float | None:
     return config.gate_factor * median(changes) if changes else math.inf
 
 
-def reason_to_reject(change: float, after: Tensor, loss: float, largest: float) -> str | None:
-    """`change` is how far the hop moved the parameters, `after` all its weights."""
-    if not (math.isfinite(change) and math.isfinite(loss) and math.isfinite(float(after.sum()))):
+def reason_to_reject(change: float, sent: Sequence[Tensor], loss: float, largest: float) -> str | None:
+    """`change` is how far the hop moved the parameters; `sent` is all that the client gives back."""
+    if not all(math.isfinite(number) for number in (change, loss, *(float(tensor.sum()) for tensor in sent))):
         return "not finite"
     if change > largest:
         return f"change {change:.3g} is more than {largest:.3g}"

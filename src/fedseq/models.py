@@ -105,8 +105,10 @@ def _own_class(name: str) -> Callable[[Shape, int], nn.Module]:
         sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
+    except (ImportError, ValueError) as error:
         raise FedSeqError(f"model '{name}': can't import {module_name}: {error}.") from None
     if not hasattr(module, class_name):
         raise unknown(f"class in {module_name}:", class_name, (n for n in vars(module) if not n.startswith("_")))
+    if not callable(getattr(module, class_name)):
+        raise FedSeqError(f"model '{name}': {class_name} is not a class or function that builds a module.")
     return getattr(module, class_name)

@@ -14,6 +14,7 @@ from fedseq.algorithms.base import Algorithm
 from fedseq.config import Config, known
 from fedseq.data import Dataset, load_dataset
 from fedseq.data.partition import partition_clients
+from fedseq.errors import FedSeqError
 from fedseq.examples import Examples
 from fedseq.jobs import Task
 from fedseq.models import default_model, model_factory
@@ -44,6 +45,8 @@ def read_dataset(config: Config, reporter: Reporter) -> Dataset:
 
 def parts_from(config: Config, dataset: Dataset) -> Parts:
     model = config.model or default_model(dataset.shape)
+    if config.augment == "crop-flip" and len(dataset.shape) != 3:
+        raise FedSeqError(f"--augment crop-flip needs pictures, and the data has shape {dataset.shape}. Use none.")
     config = replace(config, model=model)
     factory = model_factory(model, dataset.shape, dataset.num_classes)
     rng = seeds.generator(config.seed, "partition")
@@ -82,6 +85,14 @@ def _select(examples: Examples, indices: np.ndarray) -> Examples:
     return replace(examples, x=examples.x[torch.from_numpy(indices)], y=examples.y[torch.from_numpy(indices)])
 
 
+def check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise FedSeqError(f"device '{device}' can't be used here: {reason} Use --device cpu.") from None
+
+
 def make_task(
     config: Config,
     factory: Callable[[], nn.Module],
@@ -91,6 +102,8 @@ def make_task(
     num_classes: int,
     loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
 ) -> Task:
+    check_device(config.device)
+
     def on_device(examples: Examples) -> Examples:
         return replace(examples, x=examples.x.to(config.device), y=examples.y.to(config.device))
 

@@ -33,7 +33,6 @@ class Federation:
 @dataclass(frozen=True)
 class Plan:
     jobs: list[Job]
-    units: list[int]  # drawn, in the order of the slots
     skipped: list[dict[str, Any]]  # hops that are known to fail
 
 
@@ -69,7 +68,7 @@ def plan(federation: Federation, progress: Progress) -> Plan:
                 },
             )
         )
-    return Plan(jobs, drawn, skipped)
+    return Plan(jobs, skipped)
 
 
 def draw(num_units: int, setting: Setting, seed: int, round_: int) -> list[int]:

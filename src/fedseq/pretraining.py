@@ -7,6 +7,7 @@ are the same whether trained at once or as five and five.
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fedseq.algorithms import fedavg
+from fedseq.algorithms.base import function_name
 from fedseq.engines import Engine
 from fedseq.errors import FedSeqError
 from fedseq.evaluation import predict
@@ -52,7 +54,7 @@ def pretrain(
     """Pre-train every client for each of these numbers of epochs; the longer ones continue the shorter ones."""
     keep_weights = keep_weights or len(epochs) > 1
     model = build(task)
-    home = folder / _key(task, theta, lr, exemplars)
+    home = folder / _key(task, model, theta, lr, exemplars)
     products: dict[int, Pretrained] = {}
     before = 0
     for count in sorted(set(epochs)):
@@ -153,16 +155,24 @@ def _rows(path: Path, rows: int, columns: int, dtype: type = np.float32) -> np.n
             return found
     except (OSError, ValueError, EOFError):
         pass
+    _reserve(path, rows * columns * np.dtype(dtype).itemsize)
     made = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=(rows, columns))
     made[:] = np.nan if np.issubdtype(dtype, np.floating) else 0
     return made
 
 
-def _key(task: Task, theta: Tensor, lr: float, exemplars: Examples | None) -> str:
+def _reserve(path: Path, size: int) -> None:
+    """A full disk is an error here; in a mapped file it would kill the process."""
+    with path.open("wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size + 4096)
+
+
+def _key(task: Task, model: FlatModel, theta: Tensor, lr: float, exemplars: Examples | None) -> str:
     """A name for everything that a client's pre-trained weights depend on, but the number of epochs."""
     digest = hashlib.sha256()
     settings = (lr, task.batch_size, task.momentum, task.weight_decay, task.clip_norm, task.augment, task.seed)
-    digest.update(json.dumps(settings).encode())
+    digest.update(json.dumps(settings).encode() + f"{model.module} {function_name(task.loss)}".encode())
     arrays = [theta, task.train.x, task.train.y, *([exemplars.x, exemplars.y] if exemplars else [])]
     for tensor in arrays:
         digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)

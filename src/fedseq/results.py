@@ -42,6 +42,8 @@ def new_folder(parent: Path, name: str) -> Path:
 
 
 def refuse_existing_run(folder: Path) -> None:
+    if (folder / "group.yaml").exists():
+        raise FedSeqError(f"{folder} holds the results of fedseq group. Choose another folder with --out.")
     if any((folder / name).exists() for name in ("config.yaml", "metrics.jsonl", "weights.safetensors", "checkpoints")):
         raise FedSeqError(
             f"{folder} already holds a run, and runs are never overwritten. "
@@ -108,11 +110,15 @@ class Run:
     has_weights: bool
 
     @property
-    def finished(self) -> bool:
-        """The final model is there, and it is the one of the rounds that the config asks for."""
+    def complete(self) -> bool:
+        """All rounds that the config asks for are there."""
         target = self.config.until_accuracy
         reached = target is not None and any(accuracy >= target for _, accuracy in self.evaluations[-1:])
-        return self.has_weights and (self.rounds >= (self.config.rounds or 0) or reached)
+        return self.rounds >= (self.config.rounds or 0) or reached
+
+    @property
+    def finished(self) -> bool:
+        return self.has_weights and self.complete
 
     @property
     def evaluations(self) -> list[tuple[int, float]]:

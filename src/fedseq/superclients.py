@@ -16,9 +16,11 @@ from fedseq.grouping import (
     Grouping,
     Reduction,
     check_criterion,
+    check_limits,
     default_metric,
     group_clients,
 )
+from fedseq.grouping.limits import Limits
 from fedseq.jobs import Task
 from fedseq.pretraining import Pretrained, estimate, pretrain
 from fedseq.progress import QUIET, Reporter
@@ -64,6 +66,8 @@ def form_superclients(
 ) -> Superclients:
     """Superclients of the config's criterion; what pre-training gives is kept in `folder`."""
     criterion = criterion_of(config)
+    sizes = np.array([len(indices) for indices in task.clients])
+    check_limits(sizes, Limits(config.min_samples or default_min_samples(sizes), config.max_clients))
     pretrained = None
     if criterion[0] is not None:
         keep = APPROXIMATORS[criterion[0]].layers is not None

@@ -35,7 +35,7 @@ def load_trained(folder: str | Path, reporter: Reporter = QUIET, **changes: Any)
     run = read_run(Path(folder))
     if run.config.dataset == "own":
         raise FedSeqError(f"{folder} was made in Python with a model of its own: load its weights.safetensors there.")
-    if not run.finished:
+    if not run.has_weights:
         raise FedSeqError(f"{folder} has no weights.safetensors yet. Finish it with: fedseq resume {folder}")
     config = resolve(from_mapping(changes, run.config))
     dataset = read_dataset(config, reporter)
@@ -96,7 +96,7 @@ def _read_array(file: Path) -> np.ndarray:
     try:
         loaded: Any = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise FedSeqError(f"{file} is not a readable numpy file: {error}") from None
+        raise FedSeqError(f"{file} is not a readable .npy or .npz file of numbers ({type(error).__name__}).") from None
     if isinstance(loaded, Mapping):
         if "x" not in loaded:
             raise FedSeqError(f"{file} has no array named x. It has: {', '.join(loaded)}.")

@@ -99,7 +99,7 @@ def test_predict_reads_arrays_and_pictures(capsys, run):
     answers = [fedseq(capsys, "predict", "run", f"new.{kind}")[1] for kind in ("npy", "npz", "png")]
     assert answers[0] == answers[1]
     assert len(re.findall(r"\| \d +\| \d ", answers[0])) == 3
-    assert answers[2].splitlines()[3] == answers[0].splitlines()[3]
+    assert answers[2].splitlines()[2] == answers[0].splitlines()[2]
 
 
 def test_partition_draws_a_picture_and_never_over_an_old_one(capsys):
@@ -183,6 +183,13 @@ def test_version(capsys):
         (["run", "--dataset", "npz:nowhere.npz"], "nowhere.npz"),
         (["run", "--dataset", "cifar10", "--data-dir", "nowhere"], "nowhere does not exist"),
         (["run", "--dataset", "cifar10"], "fedseq data get cifar10"),
+        (["run", "--device", "cuda"], "device 'cuda' can't be used here"),
+        (["run", "--device", "cuda:x"], "can't be used here"),
+        (["run", "--model", "os:path"], "is not a class"),
+        (["run", "--model", ":"], "can't import"),
+        (["run", "--out", ""], "name is empty"),
+        (["ls", "nowhere"], "no folder nowhere"),
+        (["partition", "--figure", "a.xyz"], "ends in .png, .pdf, .svg"),
         (["resume", "nowhere"], "no run folder nowhere"),
         (["evaluate", "nowhere"], "no run folder nowhere"),
         (["compare", "nowhere"], "nowhere"),
@@ -194,6 +201,13 @@ def test_version(capsys):
 )
 def test_bad_input_is_refused_with_a_hint(capsys, words, hint):
     assert hint in refused(capsys, *words)
+
+
+def test_switches_need_no_value(capsys):
+    for flags, value in ((["--gate"], True), (["--gate", "false"], False), ([], False)):
+        code, out, _ = fedseq(capsys, "run", *flags, "--print-config")
+        assert code == 0
+        assert yaml.safe_load(out)["gate"] is value
 
 
 def test_a_file_where_a_folder_is_wanted(capsys, tmp_path):

@@ -8,7 +8,8 @@ State is a flat dict of tensors, which is what a checkpoint holds. "weights" is 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -104,6 +105,24 @@ class Algorithm:
 
 
 FEDAVG = Algorithm()  # McMahan et al. 2017
+
+
+def signature(algorithm: Algorithm) -> dict[str, Any]:
+    """The record as plain data, by which a continued run recognises its algorithm and hyper-parameters."""
+    return {field.name: _plain(getattr(algorithm, field.name)) for field in fields(algorithm)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Algorithm):
+        return signature(value)
+    if isinstance(value, partial):
+        arguments = {name: _plain(argument) for name, argument in value.keywords.items()}
+        return {"function": function_name(value.func), **arguments}
+    return function_name(value) if callable(value) else value if not isinstance(value, tuple) else list(value)
+
+
+def function_name(function: Any) -> str:
+    return getattr(function, "__qualname__", type(function).__name__)
 
 
 def initial_state(algorithm: Algorithm, weights: Tensor, setting: Setting) -> State:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedseq.config import FIELDS, Config, flag, sections
-from fedseq.configfile import from_mapping, read_yaml
+from fedseq.configfile import from_mapping, option_types, read_yaml
 from fedseq.errors import FedSeqError, unknown
 from fedseq.version import VERSION
 
 FAILED = 1
 INTERRUPTED = 130
+METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -43,7 +44,9 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_config_flags(parser: argparse.ArgumentParser, only: Sequence[str] = tuple(FIELDS)) -> None:
+def add_config_flags(
+    parser: argparse.ArgumentParser, only: Sequence[str] = tuple(FIELDS), defaults: bool = True
+) -> None:
     """A flag for each option, in the sections of the config; what is not given is left to the file and the defaults."""
     for section in sections():
         names = [name for name in only if FIELDS[name].metadata["section"] == section]
@@ -51,11 +54,12 @@ def add_config_flags(parser: argparse.ArgumentParser, only: Sequence[str] = tupl
         for name in names:
             field = FIELDS[name]
             choices = field.metadata["choices"]
-            bare: dict[str, Any] = {"nargs": "?", "const": "true"} if isinstance(field.default, bool) else {}
-            default = "" if field.default is None else f" (default: {field.default})"
+            kinds = option_types(name)
+            bare: dict[str, Any] = {"nargs": "?", "const": "true"} if bool in kinds else {}
+            default = "" if field.default is None or not defaults else f" (default: {field.default})"
             group.add_argument(  # type: ignore[union-attr]
                 flag(name), dest=f"config_{name}", default=argparse.SUPPRESS,
-                metavar="|".join(choices) if choices else name.split("_")[-1].upper(),
+                metavar="|".join(choices) if choices else METAVARS[kinds[0]],
                 help=field.metadata["help"] + default, **bare,
             )  # fmt: skip
 

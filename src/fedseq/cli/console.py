@@ -24,9 +24,14 @@ def make_console(stderr: bool = False) -> Console:
 
 def print_table(console: Console, table: Table) -> None:
     """A table for the eye; on a pipe a Markdown table, which is plain and can be pasted."""
-    if not console.is_terminal:
-        table.box = box.MARKDOWN
-    console.print(table)
+    if console.is_terminal:
+        console.print(table)
+        return
+    table.box = box.MARKDOWN
+    with console.capture() as captured:
+        console.print(table)
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    console.print("\n".join(line for line in lines if line), markup=False)
 
 
 def live_progress(console: Console) -> Progress:

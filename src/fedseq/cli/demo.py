@@ -36,7 +36,7 @@ def main(arguments: Namespace) -> int:
         refuse_existing_run(folder / name)
     console = make_console()
     console.print(
-        "digits: 1437 training pictures dealt to 100 clients by class, 20 of 100 clients' worth trained a round",
+        "digits: 1437 training pictures dealt to 100 clients by class; a fifth of clients or superclients a round",
         markup=False,
     )
     progress = live_progress(console)

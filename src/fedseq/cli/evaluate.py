@@ -12,7 +12,7 @@ EXAMPLE = "fedseq evaluate runs/digits-fedseq-seed0"
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="run folder")
-    add_config_flags(parser, ("data_dir", "device"))
+    add_config_flags(parser, ("data_dir", "device"), defaults=False)
 
 
 def main(arguments: Namespace) -> None:

@@ -18,12 +18,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> None:
     parent = Path(arguments.folder)
+    if arguments.folder != "runs" and not parent.is_dir():
+        raise FedSeqError(f"there is no folder {parent}.")
     folders = find_runs(parent) if parent.is_dir() else []
     console = make_console()
     if not folders:
         console.print(f"no runs in {parent}/. Start one with: fedseq run", markup=False)
         return
-    table = Table("run", "dataset", "alpha", "algorithm", "seed", "rounds", "final accuracy", "state")
+    table = Table("run", "dataset", "alpha", "algorithm", "seed", "rounds", "accuracy", "state")
     for folder in folders:
         try:
             run = read_run(folder)

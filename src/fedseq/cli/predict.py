@@ -14,7 +14,7 @@ EXAMPLE = "fedseq predict runs/digits-fedseq-seed0 new.npy"
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="run folder")
     parser.add_argument("file", metavar="FILE", help="a picture, or an .npy / .npz array (key x) of inputs")
-    add_config_flags(parser, ("data_dir", "device"))
+    add_config_flags(parser, ("data_dir", "device"), defaults=False)
 
 
 def main(arguments: Namespace) -> None:

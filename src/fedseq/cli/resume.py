@@ -11,7 +11,7 @@ EXAMPLE = "fedseq resume runs/digits-fedseq-seed0"
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="run folder")
-    add_config_flags(parser, sorted(FREE_TO_CHANGE))
+    add_config_flags(parser, sorted(FREE_TO_CHANGE), defaults=False)
 
 
 def main(arguments: Namespace) -> int:

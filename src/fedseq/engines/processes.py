@@ -17,6 +17,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
@@ -74,10 +75,14 @@ class ProcessEngine:
                 "another. Make it of functions that are defined at the top of a module.",
                 stacklevel=2,
             )
-            yield from SerialEngine(self.task).run(jobs)
+            yield from self.serial.run(jobs)
             return
         for job, result in self._ask(sorted(jobs, key=self._length, reverse=True)):
             yield replace(result, start=job.start)
+
+    @cached_property
+    def serial(self) -> SerialEngine:
+        return SerialEngine(self.task)
 
     def _length(self, job: Job) -> int:
         return job.epochs * sum(len(self.task.clients[client]) for client, _ in job.hops)

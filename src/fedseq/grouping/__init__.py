@@ -29,6 +29,7 @@ __all__ = [
     "Quality",
     "Reduction",
     "check_criterion",
+    "check_limits",
     "default_metric",
     "group_clients",
     "quality",
@@ -105,7 +106,7 @@ def group_clients(
     _check_name("group estimate", estimate, ESTIMATES)
     _check_metric(metric, method, probabilities)
     sizes, limits = _checked_sizes(sizes), Limits(min_samples, max_clients)
-    _check_limits(sizes, limits)
+    check_limits(sizes, limits)
     rows = _checked_estimates(estimates, len(sizes), method)
     known = np.isfinite(rows).all(axis=1)
     problem = Problem(
@@ -163,7 +164,7 @@ def _checked_sizes(sizes: np.ndarray) -> np.ndarray:
     return sizes
 
 
-def _check_limits(sizes: np.ndarray, limits: Limits) -> None:
+def check_limits(sizes: np.ndarray, limits: Limits) -> None:
     if limits.min_samples < 1 or limits.max_clients < 1:
         raise FedSeqError(
             f"min_samples and max_clients must be at least 1, not {limits.min_samples} and {limits.max_clients}."

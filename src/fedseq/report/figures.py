@@ -10,11 +10,13 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 
+from fedseq.errors import FedSeqError
 from fedseq.report.convergence import SHARES, Bound
 from fedseq.report.series import make_series, mean_curve
 from fedseq.results import Run
 
 # Okabe and Ito's palette: distinguishable with any kind of colour vision.
+FORMATS = (".png", ".pdf", ".svg")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 
 
@@ -67,7 +69,13 @@ def _cycle(count: int) -> list[str]:
     return [COLOURS[i % len(COLOURS)] for i in range(count)]
 
 
+def check_format(path: Path) -> None:
+    if path.suffix not in FORMATS:
+        raise FedSeqError(f"can't draw into {path}. Give a name that ends in {', '.join(FORMATS)}.")
+
+
 def _save(figure: "plt.Figure", path: Path) -> Path:
+    check_format(path)
     figure.savefig(path, dpi=150)
     plt.close(figure)
     return path

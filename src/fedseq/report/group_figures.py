@@ -10,6 +10,8 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 
+from fedseq.report.figures import check_format
+
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito
 MANY_CLASSES = 20
 
@@ -95,6 +97,7 @@ def components_kept(shares: Mapping[str, Mapping[int, float]], path: Path) -> Pa
 
 
 def _save(figure: "plt.Figure", path: Path) -> Path:
+    check_format(path)
     figure.savefig(path, dpi=150)
     plt.close(figure)
     return path
