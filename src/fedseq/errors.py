@@ -13,8 +13,9 @@ class FedSeqError(Exception):
 def unknown(kind: str, name: object, valid: Iterable[str]) -> FedSeqError:
     """The error for a name that is not in a table, with the nearest valid one."""
     choices = sorted(valid)
-    near = difflib.get_close_matches(str(name).lower(), choices, n=1, cutoff=0.6)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
+    by_lower_case = {choice.lower(): choice for choice in choices}
+    near = difflib.get_close_matches(str(name).lower(), by_lower_case, n=1, cutoff=0.6)
+    hint = f" Did you mean '{by_lower_case[near[0]]}'?" if near else ""
     # A list that nobody would read is left to --help, unless nothing is near.
     listed = f" Valid: {', '.join(choices)}." if len(choices) <= MANY or not near else ""
     return FedSeqError(f"unknown {kind} '{name}'.{hint}{listed}")

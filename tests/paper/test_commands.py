@@ -83,7 +83,7 @@ def test_an_interrupted_sweep_saves_and_goes_on(capsys):
     try:
         wait_for(lambda: all(rounds(f"s/fedavg-alpha0-seed{seed}") > 2 for seed in (0, 1)))
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=180)
     finally:
         process.kill()
     assert process.returncode == 130
