@@ -17,7 +17,7 @@ test: install  ## set up and run the whole test suite
 	$(BIN)/pytest -q
 
 soak: install  ## the long versions of the reliability tests (about an hour)
-	FEDSEQ_SOAK=1 $(BIN)/pytest -q tests/test_reliability.py tests/engines --timeout 3600
+	FEDSEQ_SOAK=1 $(BIN)/pytest -q tests/test_reliability.py tests/engines tests/flower --timeout 3600
 
 check: install  ## lint, format and type check
 	$(BIN)/ruff check .

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from fedseq.models import model_factory
 from fedseq.parts import Parts
 from fedseq.progress import Quiet
 from fedseq.training import build
-from measure import FORWARD_FLOPS, TRAINING_FLOPS, PeakMemory, cpu_by_process, cpu_name, gemm_peak
+from measure import FORWARD_FLOPS, TRAINING_FLOPS, PeakMemory, cpu_by_process, cpu_name, gemm_peak, start_up
 
 IMAGES = 10_000  # trained on per round, and evaluated
 PARAMETERS = 797_962
@@ -88,13 +89,20 @@ def _tensor(array: np.ndarray) -> torch.Tensor:
 
 
 def rounds(
-    train: Examples, clients: Sequence[np.ndarray], algorithm: str, workers: int, *, count: int = 3, drawn: float = 0.2
+    train: Examples,
+    clients: Sequence[np.ndarray],
+    algorithm: str,
+    workers: int,
+    *,
+    count: int = 3,
+    drawn: float = 0.2,
+    engine: str = "processes",
 ) -> list[Cost]:
     """Real rounds through the round loop; the only evaluation, after the last, is of one picture."""
     config = resolve(
         Config(
             dataset="cifar10", algorithm=algorithm, num_clients=len(clients), method="random", rounds=count,
-            fraction=drawn, engine="processes", workers=workers, eval_every=count,
+            fraction=drawn, engine=engine, workers=workers, eval_every=count,
         )
     )  # fmt: skip
     one = replace(train, x=train.x[:1], y=train.y[:1])
@@ -119,7 +127,7 @@ def equal_clients(number: int, size: int, total: int) -> list[np.ndarray]:
 def evaluation(train: Examples, test: Examples) -> float:
     """Core-seconds for 10,000 pictures on two workers."""
     task = Task(model_factory("lenet5", (3, 32, 32), 10), replace(train, x=train.x[:1]), [], test, 10)
-    engine = ENGINES["processes"](task, 2)
+    engine = ENGINES["processes"](task, Config(workers=2))
     weights = build(task).vector
     spent = []
     for _ in range(3):
@@ -155,6 +163,11 @@ def table(train: Examples, test: Examples, count: int) -> Iterator[tuple[str, st
     yield "2 workers against 1, FedSeq (12 chains)", speedup(fedseq[1], fedseq[2])
     yield from memory_rows(train, clients)
     yield scaling_row(train, count)
+
+
+def start_up_row(data: str) -> tuple[str, str]:
+    fedavg, fedseq = (min(start_up(data, algorithm) for _ in range(3)) for algorithm in ("fedavg", "fedseq"))
+    return "from the command to the first round, FedAvg / FedSeq (random)", f"{fedavg:.1f} s / {fedseq:.1f} s"
 
 
 def memory_rows(train: Examples, clients: Sequence[np.ndarray]) -> Iterator[tuple[str, str]]:
@@ -196,7 +209,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each kind; the best counts")
     arguments = parser.parse_args()
     rows = []
-    for name, value in table(*pictures(arguments.data), arguments.rounds):
+    start = [start_up_row(arguments.data)] if arguments.data else []
+    for name, value in chain(start, table(*pictures(arguments.data), arguments.rounds)):
         print(f"{name:<66}{value}", flush=True)  # noqa: T201
         rows.append((name, value))
     write(rows)

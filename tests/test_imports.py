@@ -15,7 +15,7 @@ LAYERS = [
     {"catalog", "names", "seeds", "files"},
     {"config"},
     {"configfile"},
-    {"weights", "augment", "algorithms", "models", "data", "progress", "results"},
+    {"weights", "augment", "kernels", "stored", "algorithms", "models", "data", "progress", "results"},
     {"examples", "failures", "gate"},
     {"jobs"},
     {"training", "evaluation", "checkpoints"},
@@ -24,13 +24,13 @@ LAYERS = [
     {"federation", "planning", "superclients", "pretraining"},
     {"parts"},
     {"experiment"},
-    {"own", "trained", "groupstudy"},
+    {"own", "trained", "groupstudy", "flower"},
     {"paper"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ALONE = {"report": {"results", "config", "configfile", "names", "catalog", "errors", "version", "seeds", "files"}}
-OPTIONAL = {"ray": "engines", "flwr": "engines", "pyarrow": "data", "PIL": ""}
+OPTIONAL = {"ray": "engines", "flwr": "flower", "pyarrow": "data", "PIL": ""}
 
 
 def modules():

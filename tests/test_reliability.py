@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fedseq
-from fedseq import checkpoints
+from fedseq import checkpoints, stored
 from fedseq.checkpoints import Progress, load_checkpoint, save_checkpoint
 from fedseq.cli import main
 from fedseq.config import FIELDS
@@ -106,7 +106,7 @@ def _save_forever(folder: Path, shared: mmap.mmap) -> None:
         write(path, content)
         shared[0] = 0
 
-    checkpoints.write_atomically = flagged
+    checkpoints.write_atomically = stored.write_atomically = flagged
     memory: dict[int, dict[str, torch.Tensor]] = {}
     for round_ in range(1, 250):
         memory[round_] = {"g": torch.full((50_000,), float(round_))}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedseq.failures import Skipped
-from fedseq.gate import reason_to_reject
+from fedseq.gate import reason_to_reject, size
 from fedseq.jobs import Job, Memory, Result, Task
 from fedseq.training import Trained, train_hop
 from fedseq.weights import FlatModel
@@ -63,7 +63,7 @@ class Chain:
                 self.diverged = client
                 return False
         else:
-            change = float((after - before)[:num_parameters].norm())
+            change = size(before[:num_parameters], after[:num_parameters], trained.upload.values(), self.job.lr)
             reason = reason_to_reject(
                 change, [after, *trained.upload.values()], trained.loss_sum, self.job.largest_change
             )
@@ -89,7 +89,8 @@ class Chain:
             uploads=self.uploads,
             memory={client: self.memory[client] for client in sorted(visited) if self.memory.get(client)},
             hops=tuple(self.hops),
-            loss=self.loss_sum / max(self.seen, 1),
+            loss_sum=self.loss_sum,
+            seen=self.seen,
             bytes_down=self.bytes_down,
             bytes_up=self.bytes_up,
             changes=tuple(self.changes),

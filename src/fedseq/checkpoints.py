@@ -6,6 +6,9 @@
 
 The manifest is written last and renamed into place: a checkpoint exists when its manifest does. Clients' memory is
 written only for the clients that changed, and shared between checkpoints; the last two checkpoints are kept.
+
+Memory that RAM has no room for is written to the very file that the next checkpoint would write, only earlier. Until
+then no manifest vouches for it: a run that is killed goes back to its last checkpoint, and writes it again.
 """
 
 import hashlib
@@ -14,17 +17,16 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
 from fedseq.errors import FedSeqError
 from fedseq.files import write_atomically
+from fedseq.jobs import Memory
+from fedseq.stored import DamagedFile, Stored, read_tensors, write_tensors
 
 FORMAT = 1
 KEPT = 2
@@ -37,7 +39,7 @@ class Progress:
 
     round: int
     state: dict[str, Tensor]
-    memory: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    memory: Mapping[int, Memory | Stored] = field(default_factory=dict)
     changed: dict[int, int] = field(default_factory=dict)  # client -> round in which its memory last changed
     changes: tuple[float, ...] = ()  # of the hops accepted lately; the gate's measure
     rejected_rounds: int = 0  # rounds in a row in which the gate let nothing through
@@ -68,6 +70,22 @@ class CheckpointWriter:
         positions = {name: _length(self.folder / name) for name in LINE_FILES}
         self.pending = self.thread.submit(save_checkpoint, self.folder / "checkpoints", progress, positions)
 
+    def spill(self, progress: Progress, limit: float | None) -> Progress:
+        """The progress with at most `limit` GiB of clients' memory in RAM; what changed longest ago goes to files."""
+        sizes = {client: _nbytes(kept) for client, kept in progress.memory.items() if not isinstance(kept, Stored)}
+        excess = sum(sizes.values()) - (float("inf") if limit is None else limit * 2**30)
+        if excess <= 0:
+            return progress
+        self.wait()  # what a checkpoint does not know of, it would take for old
+        folder, memory = self.folder / "checkpoints", dict(progress.memory)
+        written = _written(folder)
+        for client in sorted(sizes, key=lambda client: (progress.changed[client], client)):
+            if excess <= 0:
+                break
+            memory[client] = _store(folder, client, progress, written)
+            excess -= sizes[client]
+        return replace(progress, memory=memory)
+
     def wait(self) -> None:
         pending, self.pending = self.pending, None
         if pending is not None:
@@ -85,14 +103,13 @@ def _length(path: Path) -> int:
 
 def save_checkpoint(folder: Path, progress: Progress, positions: Mapping[str, int]) -> None:
     """Write what changed since the last checkpoint, then the manifest, then drop what nobody needs any more."""
-    (folder / "memory").mkdir(parents=True, exist_ok=True)
-    files = {}
     written = _written(folder)
-    for client, round_ in sorted(progress.changed.items()):
-        name = f"memory/{client}-{round_}.safetensors"
-        files[name] = written.get(name) or _write(folder, name, progress.memory[client])
+    files = {}
+    for client in sorted(progress.changed):
+        stored = _store(folder, client, progress, written)
+        files[stored.path.relative_to(folder).as_posix()] = stored.digest
     name = f"{progress.round:06d}.safetensors"
-    files[name] = _write(folder, name, progress.state)
+    files[name] = write_tensors(folder / name, progress.state)
     manifest: dict[str, Any] = {
         "format": FORMAT,
         "round": progress.round,
@@ -107,10 +124,19 @@ def save_checkpoint(folder: Path, progress: Progress, positions: Mapping[str, in
     _drop_old(folder)
 
 
-def _write(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> str:
-    content = save({key: tensor.detach().cpu().clone().contiguous() for key, tensor in tensors.items()})
-    write_atomically(folder / name, content)
-    return hashlib.sha256(content).hexdigest()
+def _store(folder: Path, client: int, progress: Progress, written: Mapping[str, str]) -> Stored:
+    """The client's memory in its file, where it may be already."""
+    kept = progress.memory[client]
+    if isinstance(kept, Stored):
+        return kept
+    name = f"memory/{client}-{progress.changed[client]}.safetensors"
+    digest = written.get(name) or write_tensors(folder / name, kept)
+    device = str(next((tensor.device for tensor in kept.values()), "cpu"))
+    return Stored(folder / name, digest, tuple(kept), device)
+
+
+def _nbytes(memory: Memory) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in memory.values())
 
 
 def _written(folder: Path) -> dict[str, str]:
@@ -187,25 +213,20 @@ def _set_aside(path: Path) -> None:
 
 
 def _load_files(folder: Path, manifest: Mapping[str, Any], device: str) -> Progress | None:
-    tensors: dict[str, dict[str, Tensor]] = {}
+    state: dict[str, Tensor] = {}
+    memory: dict[int, Memory | Stored] = {}
+    changed: dict[int, int] = {}
     for name, digest in manifest["files"].items():
         try:
-            content = (folder / name).read_bytes()
-            if hashlib.sha256(content).hexdigest() != digest:
-                raise ValueError("its checksum is wrong")
-            tensors[name] = {key: tensor.to(torch.device(device)) for key, tensor in load(content).items()}
-        except (OSError, ValueError, SafetensorError) as error:
+            tensors = read_tensors(folder / name, digest, device)
+        except DamagedFile as error:
             warnings.warn(f"checkpoint file {folder / name} is damaged ({error}); trying the one before.", stacklevel=3)
             _set_aside(folder / name)
             return None
-    progress = Progress(
-        manifest["round"],
-        tensors.pop(manifest["state"]),
-        changes=tuple(manifest["changes"]),
-        rejected_rounds=manifest["rejected_rounds"],
-    )
-    for name, memory in tensors.items():
+        if name == manifest["state"]:
+            state = tensors
+            continue
         client, round_ = (int(part) for part in Path(name).stem.split("-"))
-        progress.memory[client] = memory
-        progress.changed[client] = round_
-    return progress
+        memory[client] = Stored(folder / name, digest, tuple(tensors), device)  # it is read again when it is needed
+        changed[client] = round_
+    return Progress(manifest["round"], state, memory, changed, tuple(manifest["changes"]), manifest["rejected_rounds"])

@@ -90,13 +90,18 @@ class Config:
     eval_every: int = option("run", 1, "rounds between evaluations; the last round is always evaluated")
     until_accuracy: float | None = option("run", None, "stop at the first evaluation with this accuracy (0..1)")
     checkpoint_every: int | None = option("run", None, "rounds between checkpoints; one a minute by default")
+    memory_limit: float | None = option("run", 4.0, "GiB of clients' memory kept in RAM; the rest lies in files")
     engine: str | None = option("run", None, "where clients are computed", ENGINES)
     workers: int | None = option("run", None, "worker processes; one per core by default")
+    ray_address: str | None = option("run", None, "a running Ray cluster, with --engine ray; by default one is started")
     device: str = option("run", "cpu", "cpu, cuda or mps")
 
 
 # Options that may change when a run is continued: they do not touch what is computed up to a given round.
-FREE_TO_CHANGE = {"rounds", "until_accuracy", "checkpoint_every", "engine", "workers", "device", "data_dir"}
+FREE_TO_CHANGE = {
+    "rounds", "until_accuracy", "checkpoint_every", "memory_limit", "engine", "workers", "ray_address", "device",
+    "data_dir",
+}  # fmt: skip
 
 _T = typing.TypeVar("_T")
 
@@ -180,6 +185,8 @@ def check(config: Config) -> None:
         raise FedSeqError("scaffold option 2 needs plain SGD. Set --momentum 0 or use --scaffold-option 1.")
     if config.attack is not None:
         parse_attack(config.attack)
+    if config.ray_address is not None and config.engine != "ray":
+        raise FedSeqError("--ray-address is for --engine ray. Give both, or leave the address out.")
     if config.device.split(":")[0] not in ("cpu", "cuda", "mps"):
         raise unknown("device", config.device, ("cpu", "cuda", "mps"))
     if config.alpha == 0 and config.partition in ("hsu", "official"):
@@ -225,5 +232,6 @@ _RANGES: dict[str, tuple[typing.Callable[[Any], bool], str]] = {
     "eval_every": _AT_LEAST_1,
     "until_accuracy": _SHARE,
     "checkpoint_every": _AT_LEAST_1,
+    "memory_limit": _AT_LEAST_0,
     "workers": _AT_LEAST_1,
 }

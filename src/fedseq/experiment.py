@@ -5,7 +5,7 @@ import json
 import signal
 import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,10 @@ def resume(folder: str | Path, *, reporter: Reporter = QUIET, **changes: Any) ->
     folder = Path(folder)
     read_run(folder)
     saved = from_mapping(read_yaml(folder / "config.yaml"))
+    if (folder / "federation.json").exists():
+        raise FedSeqError(f"{folder} belongs to a federation: fedseq federation run DIR, or flwr run, continues it.")
+    if changes.get("engine", "ray") != "ray":
+        changes = {"ray_address": None, **changes}  # what the run so far used means nothing to another engine
     if saved.dataset == "own":
         raise FedSeqError(f"{folder} was made in Python with data of its own: call the same function with this folder.")
     return execute(named_parts(resolve(from_mapping(changes, saved)), reporter), folder, reporter)
@@ -72,8 +76,13 @@ def run_folder(folder: str | Path | None, config: Config) -> Path:
     return Path(folder)
 
 
-def execute(parts: Parts, folder: Path, reporter: Reporter = QUIET) -> Run:
-    """Run, or continue, in this folder."""
+def execute(
+    parts: Parts,
+    folder: Path,
+    reporter: Reporter = QUIET,
+    make_engine: Callable[[Config, Task], Engine] | None = None,
+) -> Run:
+    """Run, or continue, in this folder, on the engine that the config names unless one is given."""
     config, task, reporter = parts.config, parts.task, Steadfast(reporter)
     with (
         lock(folder),
@@ -82,7 +91,7 @@ def execute(parts: Parts, folder: Path, reporter: Reporter = QUIET) -> Run:
     ):  # the server's sums need no second one, which would compete with the workers
         remove_leftovers(folder)
         _describe(parts, folder)
-        engine = open_engine(config, task)  # before the checkpoint is loaded, which its workers would keep alive
+        engine = (make_engine or open_engine)(config, task)  # before the checkpoint, which workers would keep alive
         try:
             saved = load_checkpoint(folder / "checkpoints", config.device)
             if saved is not None and read_run(folder).finished:
@@ -128,7 +137,7 @@ def _terminate_as_interrupt() -> Iterator[None]:
 
 
 def open_engine(config: Config, task: Task) -> Engine:
-    return ENGINES[config.engine or "serial"](task, config.workers)
+    return ENGINES[config.engine or "serial"](task, config)
 
 
 def _units(parts: Parts, folder: Path, engine: Engine, theta: Tensor, reporter: Reporter) -> Sequence[Unit]:
@@ -207,6 +216,6 @@ def _describe_clients(task: Task) -> dict[str, Any]:
     for indices in task.clients:
         fingerprint = zlib.crc32(np.ascontiguousarray(indices, dtype=np.int64).data, fingerprint)
     described: dict[str, Any] = {"fingerprint": f"{fingerprint:08x}", "examples": [len(i) for i in task.clients]}
-    if task.num_classes:
+    if task.num_classes and len(task.train.y):  # a federation's server does not see its clients' labels
         described["label_counts"] = label_counts(task.train.y.cpu().numpy(), task.clients, task.num_classes).tolist()
     return described

@@ -54,7 +54,7 @@ def run_rounds(federation: Federation, engine: Engine, progress: Progress) -> It
             if not all(bool(tensor.isfinite().all()) for tensor in advanced.state.values()):
                 checkpoints.save(progress)
                 raise _server_divergence(advanced.round)
-            progress = advanced
+            progress = checkpoints.spill(advanced, config.memory_limit)
             record = _record(progress.round, planned, results)
             clock.append(time.perf_counter())
             if progress.round % config.eval_every == 0 or progress.round == config.rounds:
@@ -103,9 +103,11 @@ def _divergence(jobs: Sequence[Job], results: Sequence[Result], progress: Progre
                 f"longer finite. The model of round {round_ - 1} is kept. Lower --lr, or set --clip-norm or --gate."
             )
     if results and not any(result.hops for result in results) and progress.rejected_rounds + 1 >= HOPELESS:
+        reasons = sorted({hop.reason for result in results for hop in result.rejected})
         return FedSeqError(
-            f"in {HOPELESS} rounds in a row, up to round {round_}, the gate rejected every update: training has "
-            "diverged. The last model is kept. Lower --lr, or raise --gate-factor."
+            f"in {HOPELESS} rounds in a row, up to round {round_}, no client's update was accepted "
+            f"({'; '.join(reasons[:3])}). The last model is kept. Where training diverges, lower --lr or raise "
+            "--gate-factor."
         )
     return None
 

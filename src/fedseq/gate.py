@@ -5,7 +5,7 @@ accepted yet, the clients of that round train once from the initial model, each 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from torch import Tensor
@@ -23,8 +23,17 @@ def limit(config: Config, changes: Sequence[float]) -> float | None:
     return config.gate_factor * median(changes) if changes else math.inf
 
 
+def size(before: Tensor, after: Tensor, uploads: Iterable[Tensor], lr: float) -> float:
+    """How far a hop moved the parameters, or would by one step along what else it uploads, whichever is more.
+
+    What a client uploads beside its model (SCAFFOLD's change of variate) is of the size of a gradient, and moves every
+    client's model by the learning rate times it.
+    """
+    return max(float((after - before).norm()), *(lr * float(upload.norm()) for upload in uploads), 0.0)
+
+
 def reason_to_reject(change: float, sent: Sequence[Tensor], loss: float, largest: float) -> str | None:
-    """`change` is how far the hop moved the parameters; `sent` is all that the client gives back."""
+    """`change` is the hop's size; `sent` is all that the client gives back."""
     if not all(math.isfinite(number) for number in (change, loss, *(float(tensor.sum()) for tensor in sent))):
         return "not finite"
     if change > largest:

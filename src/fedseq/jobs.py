@@ -4,12 +4,15 @@ A task says what is trained on what; a job is one chain of clients; a result is 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from fedseq.algorithms.base import Algorithm
+from fedseq.config import Config, known
+from fedseq.errors import FedSeqError
 from fedseq.examples import Examples
 from fedseq.failures import Skipped
 
@@ -33,6 +36,35 @@ class Task:
     clip_norm: float | None = None
     seed: int = 0
     device: str = "cpu"
+
+
+def check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise FedSeqError(f"device '{device}' can't be used here: {reason} Use --device cpu.") from None
+
+
+def make_task(
+    config: Config,
+    factory: Callable[[], nn.Module],
+    train: Examples,
+    clients: Sequence[np.ndarray],
+    test: Examples,
+    num_classes: int,
+    loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
+) -> Task:
+    check_device(config.device)
+
+    def on_device(examples: Examples) -> Examples:
+        return replace(examples, x=examples.x.to(config.device), y=examples.y.to(config.device))
+
+    return Task(
+        factory=factory, train=on_device(train), clients=clients, test=on_device(test), num_classes=num_classes,
+        loss=loss, augment=known(config.augment), batch_size=config.batch_size, momentum=known(config.momentum),
+        weight_decay=config.weight_decay, clip_norm=config.clip_norm, seed=config.seed, device=config.device,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,9 +95,14 @@ class Result:
     uploads: Mapping[str, Tensor]  # summed over the chain
     memory: Mapping[int, Memory]  # new memory of the chain's clients, committed with the round
     hops: tuple[tuple[int, int], ...]  # those that count
-    loss: float  # mean over the training examples seen
+    loss_sum: float  # over the training examples seen
+    seen: int
     bytes_down: int
     bytes_up: int
     changes: tuple[float, ...] = ()  # how far each hop that counts moved the parameters; kept under a gate
     rejected: tuple[Skipped, ...] = ()  # by the gate
     diverged: int | None = None  # the client at which loss or weights stopped being finite; the chain ends there
+
+    @property
+    def loss(self) -> float:
+        return self.loss_sum / max(self.seen, 1)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedseq.errors import FedSeqError, unknown
+from fedseq.kernels import pool_relu
 
 Shape = tuple[int, ...]
 Factory = Callable[[], nn.Module]
@@ -31,8 +32,8 @@ class LeNet5(nn.Module):
         self.fc3 = nn.Linear(192, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(nn.functional.max_pool2d(self.conv1(x), 2))
-        x = torch.relu(nn.functional.max_pool2d(self.conv2(x), 2))
+        x = pool_relu(self.conv1(x))
+        x = pool_relu(self.conv2(x))
         x = torch.relu(self.fc1(x.flatten(1)))
         x = torch.relu(self.fc2(x))
         return self.fc3(x)
@@ -54,7 +55,7 @@ class SmallCNN(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.conv1(x))
-        x = torch.relu(nn.functional.max_pool2d(self.conv2(x), 2))
+        x = pool_relu(self.conv2(x))
         return self.fc(x.flatten(1))
 
 

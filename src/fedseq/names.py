@@ -9,7 +9,7 @@ PARTITIONS = ("hsu", "official", "iid", "shards")
 AUGMENTATIONS = ("crop-flip", "none")
 MODELS = ("lenet5", "mlp", "small-cnn")
 SCHEDULES = ("constant", "cosine")
-ENGINES = ("processes", "serial")
+ENGINES = ("processes", "ray", "serial")
 
 APPROXIMATORS = ("confidence", "classifier-all", "classifier-last2", "classifier-last")
 METRICS = ("cosine", "euclidean", "wasserstein", "kl", "gini")

@@ -18,8 +18,8 @@ from fedseq.errors import FedSeqError
 from fedseq.evaluation import predict
 from fedseq.examples import Examples
 from fedseq.experiment import execute, run_folder
-from fedseq.jobs import Task
-from fedseq.parts import Parts, make_task, split_exemplars
+from fedseq.jobs import Task, make_task
+from fedseq.parts import Parts, split_exemplars
 from fedseq.planning import Unit
 from fedseq.progress import QUIET, Reporter
 from fedseq.results import Run

@@ -1,13 +1,13 @@
 """What a run is made of: the names of a config turned into data, clients, model and algorithm."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedseq import algorithms, seeds, weights
 from fedseq.algorithms.base import Algorithm
@@ -16,7 +16,7 @@ from fedseq.data import Dataset, load_dataset
 from fedseq.data.partition import partition_clients
 from fedseq.errors import FedSeqError
 from fedseq.examples import Examples
-from fedseq.jobs import Task
+from fedseq.jobs import Task, make_task
 from fedseq.models import default_model, model_factory
 from fedseq.progress import Reporter
 from fedseq.superclients import criterion_of
@@ -44,24 +44,30 @@ def read_dataset(config: Config, reporter: Reporter) -> Dataset:
 
 
 def parts_from(config: Config, dataset: Dataset) -> Parts:
+    """The parts of a run on one machine, where the training data is dealt to clients."""
+    rng = seeds.generator(config.seed, "partition")
+    clients = partition_clients(dataset.y_train, known(config.num_clients), config.alpha, rng, config.partition)
+    return assemble(config, dataset, clients)
+
+
+def assemble(config: Config, dataset: Dataset, clients: Sequence[np.ndarray]) -> Parts:
+    """A data set and its clients with the model and the algorithm that the config names."""
     model = config.model or default_model(dataset.shape)
     if config.augment == "crop-flip" and len(dataset.shape) != 3:
         raise FedSeqError(f"--augment crop-flip needs pictures, and the data has shape {dataset.shape}. Use none.")
     config = replace(config, model=model)
     factory = model_factory(model, dataset.shape, dataset.num_classes)
-    rng = seeds.generator(config.seed, "partition")
-    clients = partition_clients(dataset.y_train, known(config.num_clients), config.alpha, rng, config.partition)
     exemplars, test = exemplars_and_test(dataset, config.exemplars)
-    train = _examples(dataset, dataset.x_train, dataset.y_train)
+    train = examples_of(dataset, dataset.x_train, dataset.y_train)
     task = make_task(config, factory, train, clients, test, dataset.num_classes)
     return Parts(config, task, algorithms.build(config), exemplars)
 
 
 def exemplars_and_test(dataset: Dataset, per_class: int) -> tuple[Examples | None, Examples]:
-    return split_exemplars(_examples(dataset, dataset.x_test, dataset.y_test), per_class)
+    return split_exemplars(examples_of(dataset, dataset.x_test, dataset.y_test), per_class)
 
 
-def _examples(dataset: Dataset, x: np.ndarray, y: np.ndarray) -> Examples:
+def examples_of(dataset: Dataset, x: np.ndarray, y: np.ndarray) -> Examples:
     with warnings.catch_warnings():  # decoded data is mapped read-only, and nobody writes to it
         warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
         return Examples(torch.from_numpy(x), torch.from_numpy(y), dataset.mean, dataset.std)
@@ -83,35 +89,6 @@ def split_exemplars(test: Examples, per_class: int) -> tuple[Examples | None, Ex
 
 def _select(examples: Examples, indices: np.ndarray) -> Examples:
     return replace(examples, x=examples.x[torch.from_numpy(indices)], y=examples.y[torch.from_numpy(indices)])
-
-
-def check_device(device: str) -> None:
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise FedSeqError(f"device '{device}' can't be used here: {reason} Use --device cpu.") from None
-
-
-def make_task(
-    config: Config,
-    factory: Callable[[], nn.Module],
-    train: Examples,
-    clients: Sequence[np.ndarray],
-    test: Examples,
-    num_classes: int,
-    loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
-) -> Task:
-    check_device(config.device)
-
-    def on_device(examples: Examples) -> Examples:
-        return replace(examples, x=examples.x.to(config.device), y=examples.y.to(config.device))
-
-    return Task(
-        factory=factory, train=on_device(train), clients=clients, test=on_device(test), num_classes=num_classes,
-        loss=loss, augment=known(config.augment), batch_size=config.batch_size, momentum=known(config.momentum),
-        weight_decay=config.weight_decay, clip_norm=config.clip_norm, seed=config.seed, device=config.device,
-    )  # fmt: skip
 
 
 def initial_weights(config: Config, task: Task, model: FlatModel) -> Tensor:

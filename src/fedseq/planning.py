@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fedseq import seeds
 from fedseq.algorithms.base import Algorithm, Setting, starts
@@ -12,7 +12,7 @@ from fedseq.checkpoints import Progress
 from fedseq.config import Config, known
 from fedseq.failures import failing_hops
 from fedseq.gate import limit
-from fedseq.jobs import Job
+from fedseq.jobs import Job, Memory
 
 Unit = tuple[int, ...]
 
@@ -61,7 +61,11 @@ def plan(federation: Federation, progress: Progress) -> Plan:
                 lr=learning_rate(config, round_),
                 epochs=config.client_epochs,
                 message=message,
-                memory={client: progress.memory[client] for client in clients if client in progress.memory},
+                memory={
+                    client: cast(Memory, progress.memory[client])  # what is stored reads like it
+                    for client in clients
+                    if client in progress.memory
+                },
                 largest_change=limit(config, progress.changes),
                 attackers={
                     client: federation.attackers[client] for client in clients if client in federation.attackers

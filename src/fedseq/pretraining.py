@@ -124,7 +124,7 @@ def _pretrain_to(
 def _train(
     engine: Engine, clients: Sequence[int], starts: _Starts, span: tuple[int, int], lr: float
 ) -> Iterator[tuple[int, Tensor]]:
-    """Each client's weights, as they arrive; NaNs if they are no longer finite."""
+    """Each client's weights, as they arrive; NaNs if they are no longer finite, or did not arrive."""
     jobs = [
         Job(
             index=client,
@@ -139,7 +139,8 @@ def _train(
         for client in clients
     ]
     for result in engine.run(jobs):
-        yield result.index, result.end if result.diverged is None else torch.full_like(result.end, torch.nan)
+        trained = result.diverged is None and result.hops
+        yield result.index, result.end if trained else torch.full_like(result.end, torch.nan)
 
 
 def _logits(model: FlatModel, weights: Tensor, exemplars: Examples) -> np.ndarray:

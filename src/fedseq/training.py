@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedseq import seeds
+from fedseq import kernels, seeds
 from fedseq.algorithms.base import Hop
 from fedseq.augment import AUGMENTATIONS
 from fedseq.examples import lay_channels_last, model_input, take
@@ -135,4 +135,5 @@ def prepare(task: Task, model: FlatModel) -> Task:
     """The task with its data laid out as the model reads it: done once, where many jobs are run."""
     if not model.channels_last:
         return task
+    kernels.load()
     return replace(task, train=lay_channels_last(task.train), test=lay_channels_last(task.test))

@@ -4,10 +4,12 @@ import dataclasses
 import gzip
 import hashlib
 import io
+import os
 import struct
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -155,3 +157,13 @@ def write_pictures(root: Path, x: np.ndarray, y: np.ndarray, suffix: str = "png"
         place.mkdir(parents=True, exist_ok=True)
         form = {"jpg": "JPEG"}.get(suffix, suffix.upper())
         (place / f"{number:03d}.{suffix}").write_bytes(encode(picture, form))
+
+
+class Trap:
+    """Whose pickle leaves a trace when it is loaded."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.trace}",)

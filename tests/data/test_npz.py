@@ -1,4 +1,3 @@
-import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,8 @@ import pytest
 
 from fedseq.data import load_dataset
 from fedseq.errors import FedSeqError
+
+from .builders import Trap
 
 
 def _write(folder: Path, **changes: Any) -> str:
@@ -93,20 +94,12 @@ def test_wrong_arrays_are_explained(changes: dict[str, Any], message: str, tmp_p
         load_dataset(name)
 
 
-class _Trap:
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
-
-    def __reduce__(self) -> Any:
-        return os.system, (f"touch {self.trace}",)
-
-
 @pytest.mark.parametrize("in_the_zip", [True, False])
 def test_pickles_are_not_run(in_the_zip: bool, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
-    name = _write(tmp_path, x_train=np.array([_Trap(trace)], dtype=object))
+    name = _write(tmp_path, x_train=np.array([Trap(trace)], dtype=object))
     if not in_the_zip:
-        (tmp_path / "own.npz").write_bytes(pickle.dumps(_Trap(trace)))
+        (tmp_path / "own.npz").write_bytes(pickle.dumps(Trap(trace)))
     with pytest.raises(FedSeqError, match=r"own\.npz"):
         load_dataset(name)
     assert not trace.exists()

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from fedseq.algorithms.base import FEDAVG, Algorithm, Hop
 from fedseq.algorithms.feddyn import feddyn
+from fedseq.config import Config
 from fedseq.engines.processes import DEATHS_PER_REQUEST, ProcessEngine, open_processes
 from fedseq.engines.serial import SerialEngine
 from fedseq.engines.worker import WorkerError
@@ -220,7 +221,7 @@ def test_an_algorithm_that_cannot_be_sent_is_run_in_place(engine: ProcessEngine,
 def test_inside_a_worker_process_jobs_run_in_place(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
     with pytest.warns(UserWarning, match="worker process itself"):
-        assert isinstance(open_processes(task, 2), SerialEngine)
+        assert isinstance(open_processes(task, Config(workers=2)), SerialEngine)
 
 
 ORPHANS = """

@@ -77,7 +77,7 @@ def config_from(arguments: argparse.Namespace) -> Config:
 # A module each: its docstring says what it does, EXAMPLE shows it, `add_arguments` and `main` do it.
 COMMANDS = (
     "demo", "run", "resume", "sweep", "ls", "compare", "report", "watch", "evaluate", "predict", "partition", "group",
-    "data", "paper",
+    "data", "paper", "federation",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ EXAMPLE = """fedseq group --dataset digits --alpha 0.2 --all
 OPTIONS = (
     "dataset", "data_dir", "num_clients", "alpha", "partition", "exemplars", "augment", "model", "batch_size", "lr",
     "weight_decay", "approximator", "metric", "method", "min_samples", "max_clients", "confidence", "estimate", "seed",
-    "engine", "workers", "device",
+    "engine", "workers", "ray_address", "device",
 )  # fmt: skip
 
 

@@ -7,10 +7,19 @@ from fedseq.data.class_names import CLASS_NAMES
 from fedseq.data.dataset import Dataset, Progress, silent
 from fedseq.data.digits import read_digits
 from fedseq.data.folder import load_folder
+from fedseq.data.labelled import Labelled, check_labelled_name, load_labelled
 from fedseq.data.npz import load_npz
 from fedseq.data.published import read_published
 
-__all__ = ["Dataset", "Progress", "check_dataset_name", "load_dataset"]
+__all__ = [
+    "Dataset",
+    "Labelled",
+    "Progress",
+    "check_dataset_name",
+    "check_labelled_name",
+    "load_dataset",
+    "load_labelled",
+]
 
 _OWN_FILES = {"npz": load_npz, "folder": load_folder}
 

@@ -32,15 +32,24 @@ def download_folder(name: str) -> Path:
     return cache_dir() / "datasets" / name
 
 
-def cached(name: str, files: Sequence[Path], build: Callable[[], Arrays], check: Callable[[Arrays], None]) -> Arrays:
-    """What `build` makes of these files, from the cache if they have not changed. `check` must not refuse either."""
+def cached(
+    name: str,
+    files: Sequence[Path],
+    build: Callable[[], Arrays],
+    check: Callable[[Arrays], None],
+    private: bool = False,
+) -> Arrays:
+    """What `build` makes of these files, from the cache if they have not changed. `check` must not refuse either.
+
+    `private` is for a user's own data: nobody else may read the copy, whoever may read the cache.
+    """
     entry = cache_dir() / "decoded" / f"{name}-{_key(name, files)}.npz"
     stored = _load(entry, check)
     if stored is not None:
         return stored
     arrays = build()
     check(arrays)
-    _store(entry, arrays)
+    _store(entry, arrays, private)
     return arrays
 
 
@@ -58,12 +67,14 @@ def _load(entry: Path, check: Callable[[Arrays], None]) -> Arrays | None:
     return arrays
 
 
-def _store(entry: Path, arrays: Arrays) -> None:
+def _store(entry: Path, arrays: Arrays, private: bool) -> None:
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=entry.parent, prefix="writing-") as scratch:
             draft = Path(scratch) / entry.name
             np.savez(draft, allow_pickle=False, **arrays._asdict())
+            if private:
+                draft.chmod(0o600)
             draft.replace(entry)
     except OSError as error:
         warnings.warn(f"decoded data is not kept for the next start, as {entry.parent}: {error}", stacklevel=2)

@@ -28,6 +28,25 @@ def decode_all(
     return x
 
 
+def common_format(pictures: Iterable[Encoded]) -> tuple[tuple[int, int], str]:
+    """Size and mode, from the headers alone: the mode is RGB unless all pictures are greyscale."""
+    first: tuple[tuple[int, int], str] | None = None
+    modes = set()
+    for source, where in pictures:
+        with open_image(source, where) as image:
+            size, mode = image.size, image.mode
+        first = first or (size, where)
+        modes.add(mode)
+        if size != first[0]:
+            raise FedSeqError(
+                f"{where}: {_times(size)} pixels, but {first[1]} has {_times(first[0])}; "
+                "all pictures must have the same size."
+            )
+    if first is None:
+        raise ValueError("no pictures")
+    return first[0], "L" if modes == {"L"} else "RGB"
+
+
 @contextmanager
 def open_image(source: Path | BinaryIO, where: str) -> Iterator[Any]:
     """A Pillow image whose header was read; every failure until the end of the block becomes an error with a name."""

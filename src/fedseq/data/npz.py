@@ -8,6 +8,8 @@ channels first already. Floating-point arrays are features of any shape, used as
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -34,31 +36,41 @@ _DAMAGE = (
 def load_npz(name: str, path: Path, progress: Progress) -> Dataset:
     refuse_web_page(path)
     arrays = read_npz(path)
-    classes = _count_classes(path, arrays)
-    x_train, x_test = (_inputs(path, key, x) for key, x in (("x_train", arrays.x_train), ("x_test", arrays.x_test)))
+    check_labels(path, "y_train", arrays.y_train, arrays.x_train)
+    check_labels(path, "y_test", arrays.y_test, arrays.x_test)
+    labels = numbered_classes(path, arrays.y_train, arrays.y_test)
+    x_train, x_test = (
+        checked_inputs(path, key, x) for key, x in (("x_train", arrays.x_train), ("x_test", arrays.x_test))
+    )
     if (x_train.dtype, x_train.shape[1:]) != (x_test.dtype, x_test.shape[1:]):
         raise FedSeqError(
             f"{path}: x_train holds {x_train.dtype} {list(x_train.shape[1:])} and x_test {x_test.dtype} "
             f"{list(x_test.shape[1:])}; both must have the same type and shape."
         )
-    labels = tuple(str(label) for label in range(classes))
     prepared = Arrays(x_train, arrays.y_train.astype(np.int64), x_test, arrays.y_test.astype(np.int64))
     progress(1, 1, "reading arrays")
     return half_scaled(name, prepared, labels)
 
 
 def read_npz(path: Path) -> Arrays:
-    """The four arrays, unchanged. The zip archive's checksums are verified on the way."""
+    """The four arrays, unchanged."""
+    with opened_npz(path) as stored:
+        return Arrays(*(member(path, stored, key) for key in Arrays._fields))
+
+
+@contextmanager
+def opened_npz(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
+    """The zip archive's checksums are verified as arrays are read; all damage becomes an error that names the file."""
     try:
         if not zipfile.is_zipfile(path):  # numpy would also take a lone array, or try a pickle
             raise FedSeqError(f"{path}: not an .npz file, or an incomplete one.")
         with np.load(path, allow_pickle=False) as stored:
-            return Arrays(*(_member(path, stored, key) for key in Arrays._fields))
+            yield stored
     except _DAMAGE as error:
         raise FedSeqError(f"{path} cannot be read: {error}.") from error
 
 
-def _member(path: Path, stored: np.lib.npyio.NpzFile, key: str) -> np.ndarray:
+def member(path: Path, stored: np.lib.npyio.NpzFile, key: str) -> np.ndarray:
     if key not in stored.files:
         raise FedSeqError(f"{path}: array '{key}' is missing; it has {', '.join(stored.files) or 'none'}.")
     value = stored[key]
@@ -67,17 +79,16 @@ def _member(path: Path, stored: np.lib.npyio.NpzFile, key: str) -> np.ndarray:
     return value
 
 
-def _count_classes(path: Path, arrays: Arrays) -> int:
-    _check_labels(path, "y_train", arrays.y_train, arrays.x_train)
-    _check_labels(path, "y_test", arrays.y_test, arrays.x_test)
-    classes = int(max(arrays.y_train.max(), arrays.y_test.max())) + 1
-    examples = len(arrays.y_train) + len(arrays.y_test)
+def numbered_classes(path: Path, *labels: np.ndarray) -> tuple[str, ...]:
+    """Names for classes that only have numbers. A number beyond all sense would make a model of that size."""
+    classes = max(int(part.max()) for part in labels) + 1
+    examples = sum(len(part) for part in labels)
     if classes > examples:
         raise FedSeqError(f"{path}: label {classes - 1} among {examples} examples; number the classes from 0.")
-    return classes
+    return tuple(str(label) for label in range(classes))
 
 
-def _check_labels(path: Path, key: str, labels: np.ndarray, inputs: np.ndarray) -> None:
+def check_labels(path: Path, key: str, labels: np.ndarray, inputs: np.ndarray) -> None:
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise FedSeqError(f"{path}: {key} must be a list of integers, not {labels.dtype} {list(labels.shape)}.")
     if inputs.ndim == 0 or len(inputs) != len(labels):
@@ -87,11 +98,15 @@ def _check_labels(path: Path, key: str, labels: np.ndarray, inputs: np.ndarray) 
         )
     if inputs.size == 0:
         raise FedSeqError(f"{path}: x{key[1:]} is empty.")
+    refuse_negative(path, key, labels)
+
+
+def refuse_negative(path: Path, key: str, labels: np.ndarray) -> None:
     if labels.min() < 0:
         raise FedSeqError(f"{path}: {key} has the label {labels.min()}; classes are numbered from 0.")
 
 
-def _inputs(path: Path, key: str, x: np.ndarray) -> np.ndarray:
+def checked_inputs(path: Path, key: str, x: np.ndarray) -> np.ndarray:
     if x.dtype == np.uint8:
         return _pictures(path, key, x)
     if not np.issubdtype(x.dtype, np.floating):

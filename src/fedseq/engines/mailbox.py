@@ -44,7 +44,7 @@ class Mailbox:
         rest, spans, end = pickle.loads(header)
         view = self._view(end)
         parts = (view[first:last] for first, last in spans)
-        return pickle.loads(rest, buffers=map(_copy, parts) if copy else parts)
+        return pickle.loads(rest, buffers=map(copied, parts) if copy else parts)
 
     def _view(self, size: int) -> memoryview:
         if self.memory is None or len(self.memory) < size:
@@ -59,13 +59,16 @@ class Mailbox:
         self.memory = None
 
 
-def _copy(part: memoryview) -> bytearray | mmap.mmap:
-    """Large arrays get pages of their own: on the heap, those that clients keep would hold the gaps of the others."""
+def copied(part: memoryview) -> bytearray | mmap.mmap:
+    """Large arrays get pages of their own: on the heap, those that clients keep would hold the gaps of the others.
+
+    All pages are asked for at once, which costs less than a fault for each.
+    """
     if len(part) < _LARGE:
         return bytearray(part)
-    copied = mmap.mmap(-1, len(part), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    copied[:] = part
-    return copied
+    pages = mmap.mmap(-1, len(part), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+    pages[:] = part
+    return pages
 
 
 class _TensorPickler(pickle.Pickler):

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from fedseq.algorithms.base import Algorithm
+from fedseq.config import Config
 from fedseq.engines.mailbox import Mailbox
 from fedseq.engines.serial import SerialEngine
 from fedseq.engines.worker import Batches, Reply, serve
@@ -40,13 +41,13 @@ CHUNKS_PER_WORKER = 4  # of an evaluation: small enough that no worker waits lon
 Request = TypeVar("Request", Job, Batches)
 
 
-def open_processes(task: Task, workers: int | None = None) -> "ProcessEngine | SerialEngine":
+def open_processes(task: Task, config: Config) -> "ProcessEngine | SerialEngine":
     """One worker per core unless told; the serial engine, and a warning, where there can't be workers."""
     obstacle = _obstacle(task)
     if obstacle:
         warnings.warn(f"clients are computed one after another in this process: {obstacle}.", stacklevel=2)
         return SerialEngine(task)
-    return ProcessEngine(task, workers or len(os.sched_getaffinity(0)))
+    return ProcessEngine(task, config.workers or len(os.sched_getaffinity(0)))
 
 
 def _obstacle(task: Task) -> str | None:
@@ -77,15 +78,12 @@ class ProcessEngine:
             )
             yield from self.serial.run(jobs)
             return
-        for job, result in self._ask(sorted(jobs, key=self._length, reverse=True)):
+        for job, result in self._ask(sorted(jobs, key=lambda job: length(self.task, job), reverse=True)):
             yield replace(result, start=job.start)
 
     @cached_property
     def serial(self) -> SerialEngine:
         return SerialEngine(self.task)
-
-    def _length(self, job: Job) -> int:
-        return job.epochs * sum(len(self.task.clients[client]) for client, _ in job.hops)
 
     def evaluate(self, weights: Tensor) -> Evaluation:
         batches = range(num_batches(self.task.test))
@@ -135,7 +133,7 @@ class ProcessEngine:
             self._replace(place)
             asked.deaths += 1
             if asked.deaths == DEATHS_PER_REQUEST:
-                raise FedSeqError(_hopeless(asked.request))
+                raise FedSeqError(hopeless(asked.request))
             waiting.appendleft(asked)
 
     def _replace(self, place: int) -> None:
@@ -184,6 +182,11 @@ class _Worker:
         self.outbox.close()
 
 
+def length(task: Task, job: Job) -> int:
+    """By the examples it trains on: the longest chain goes first, so that none is left over at the end."""
+    return job.epochs * sum(len(task.clients[client]) for client, _ in job.hops)
+
+
 def _can_be_sent(algorithm: Algorithm) -> bool:
     try:
         pickle.dumps(algorithm)
@@ -192,7 +195,7 @@ def _can_be_sent(algorithm: Algorithm) -> bool:
     return True
 
 
-def _hopeless(request: Job | Batches) -> str:
+def hopeless(request: Job | Batches) -> str:
     what = (
         f"the chain of clients {[client for client, _ in request.hops]}" if isinstance(request, Job) else "evaluation"
     )

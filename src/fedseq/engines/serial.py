@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from fedseq.chains import run_job
+from fedseq.config import Config
 from fedseq.evaluation import Evaluation, evaluate
 from fedseq.jobs import Job, Result, Task
 from fedseq.training import build, one_thread, prepare
@@ -29,6 +30,6 @@ class SerialEngine:
         pass
 
 
-def open_serial(task: Task, workers: int | None = None) -> SerialEngine:
+def open_serial(task: Task, config: Config) -> SerialEngine:
     """However many workers are asked for, there is one."""
     return SerialEngine(task)

@@ -40,10 +40,10 @@ def serve(task: Task, inbox: Mailbox, outbox: Mailbox, connection: Connection, p
     model = build(task)
     while True:
         request = inbox.read(connection.recv_bytes(), copy=False)
-        connection.send_bytes(outbox.write(_answer(task, model, request)))
+        connection.send_bytes(outbox.write(answer(task, model, request)))
 
 
-def _answer(task: Task, model: FlatModel, request: Job | Batches) -> Reply:
+def answer(task: Task, model: FlatModel, request: Job | Batches) -> Reply:
     try:
         if isinstance(request, Batches):
             return evaluate_batches(task, model, request.weights, request.numbers)
@@ -60,7 +60,7 @@ def _become_worker(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _die_with(parent)
-    _keep_freed_memory()
+    keep_freed_memory()
     gc.freeze()  # what was there before need not be looked at, and copied for it, by the collector
 
 
@@ -71,7 +71,7 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """By default glibc gives large temporaries back to the system, which then faults in fresh pages for every batch."""
     trim_threshold, top_pad, mmap_threshold = -1, -2, -3
     library = ctypes.CDLL(None)

@@ -8,7 +8,8 @@ from fedseq.configfile import from_mapping
 from fedseq.errors import FedSeqError
 
 FIRST = ("dataset", "algorithm", "alpha", "seed", "rounds")
-NOT_TOLD = ("engine", "workers", "device", "data_dir", "checkpoint_every")  # they do not change what is computed
+# They do not change what is computed.
+NOT_TOLD = ("engine", "workers", "ray_address", "device", "data_dir", "checkpoint_every", "memory_limit")
 
 
 def defaults(config: Config) -> Config:

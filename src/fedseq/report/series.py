@@ -10,7 +10,10 @@ from fedseq.report.reproduce import defaults
 from fedseq.results import Run
 
 # Options that say where and how a run is computed, not what comes out of it.
-NEUTRAL = {"seed": 0, "engine": None, "device": "cpu", "data_dir": None, "checkpoint_every": None, "workers": None}
+NEUTRAL = {
+    "seed": 0, "engine": None, "workers": None, "ray_address": None, "device": "cpu", "data_dir": None,
+    "checkpoint_every": None, "memory_limit": None,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -187,6 +187,7 @@ def _run(run: Run, label: str) -> dict[str, Any]:
         "series": label,
         "state": "finished" if run.finished else f"unfinished: {run.rounds} of {run.config.rounds} rounds",
         "superclients": composition(details),
+        "groups": len(details.superclients or ()),
         "per_class": _per_class(run),
         "skipped": skipped(run),
         "seconds": time_split(details),

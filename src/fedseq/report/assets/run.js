@@ -10,7 +10,7 @@ function drawRun() {
   const run = chosenRuns()[byId("run").selectedIndex];
   byId("state").textContent = run ? `${run.folder}, ${run.state}` : "";
   if (!run) return;
-  drawComposition(byId("composition"), run.superclients);
+  drawComposition(byId("composition"), run.superclients, run.groups);
   drawPerClass(byId("per-class"), run.per_class);
   drawTime(byId("time"), run.seconds);
   drawSkipped(byId("skipped"), run.skipped);
@@ -19,7 +19,8 @@ function drawRun() {
 const nothing = (place, text) => place.replaceChildren(make("p", { class: "empty" }, text));
 const scale = (low, high) => make("div", { class: "scale" }, low, make("i"), high);
 
-function drawComposition(place, counts) {
+function drawComposition(place, counts, groups) {
+  if (!counts && groups) return nothing(place, `${groups} superclients, quality unknown: only their clients know the labels.`);
   if (!counts) return nothing(place, "This run has no superclients: its units are single clients.");
   const largest = Math.max(...counts.flat(), 1), classes = counts[0].length;
   const cellHeight = clamp(320 / counts.length, 3, 20);

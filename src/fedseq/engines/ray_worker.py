@@ -1,0 +1,89 @@
+"""The far side of the Ray engine: what its workers are sent for a run, and how they answer a request.
+
+A worker process keeps the data and a model of the engine that asked last; all else comes with the request.
+"""
+
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+
+from fedseq.engines.parcels import Parcel, as_array, pack, unpack
+from fedseq.engines.worker import Reply, WorkerError, answer, keep_freed_memory
+from fedseq.errors import FedSeqError
+from fedseq.jobs import Task
+from fedseq.training import build, one_thread, prepare
+from fedseq.version import VERSION
+from fedseq.weights import FlatModel
+
+Shipment = tuple[list[str], dict[str, str], bytes, list[np.ndarray]]
+_ready: dict[str, tuple[Task, FlatModel]] = {}  # of one engine: its data and model, made when its first job comes
+
+
+def ship(task: Task) -> Shipment:
+    """The task laid out as workers read it, all clients' indices in one array, and where to find the user's modules."""
+    with one_thread():
+        prepared = prepare(task, build(task))
+    indices = np.concatenate([np.zeros(0, np.int64), *task.clients]).astype(np.int64)
+    ends = torch.tensor(np.cumsum([len(client) for client in task.clients], dtype=np.int64))
+    parcel = packed((replace(prepared, clients=()), torch.from_numpy(indices), ends))
+    paths = [path or str(Path.cwd()) for path in sys.path]
+    return paths, _versions(), parcel.pickled, [as_array(tensor) for tensor in parcel.tensors]
+
+
+def packed(thing: Any) -> Parcel:
+    try:
+        return pack(thing)
+    except FedSeqError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a thing of the user's may refuse in any way
+        raise FedSeqError(
+            f"the model, the loss or the algorithm can't be sent to Ray's workers: {error}. Make it of functions and "
+            "classes that are defined at the top of a module, or use --engine processes."
+        ) from None
+
+
+def _versions() -> dict[str, str]:
+    return {"fedseq": VERSION, "torch": torch.__version__, "numpy": np.__version__}
+
+
+@ray.remote(num_cpus=1, max_retries=0)  # the engine retries, and counts
+def work(key: str, shipment: Shipment, pickled: bytes, *arrays: np.ndarray) -> tuple[bytes, list[np.ndarray]]:
+    parcel = pack(_reply(key, shipment, pickled, arrays))
+    return parcel.pickled, [as_array(tensor) for tensor in parcel.tensors]
+
+
+def _reply(key: str, shipment: Shipment, pickled: bytes, arrays: Sequence[np.ndarray]) -> Reply:
+    try:
+        if key not in _ready:
+            _ready.clear()
+            _ready[key] = _unload(shipment)
+        # Copied: an algorithm may write to its own message and memory, and the store's pages are read-only.
+        return answer(*_ready[key], unpack(pickled, [array.copy() for array in arrays]))
+    except FedSeqError as error:
+        return error
+    except ImportError as error:
+        return FedSeqError(
+            f"a Ray worker can't load the model, the loss or the algorithm: {error}. Every node needs it."
+        )
+    except Exception:  # noqa: BLE001 - whatever it is, it is raised in the driver
+        return WorkerError(f"a Ray worker failed; --engine serial fails in place.\n{traceback.format_exc()}")
+
+
+def _unload(shipment: Shipment) -> tuple[Task, FlatModel]:
+    paths, versions, pickled, arrays = shipment
+    if _versions() != versions:
+        raise FedSeqError(f"a Ray node has {_versions()}, and the driver {versions}. Install the same on every node.")
+    sys.path.extend(path for path in paths if path not in sys.path)
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    task, indices, ends = unpack(pickled, arrays)
+    task = replace(task, clients=np.split(indices.numpy(), ends.numpy()[:-1]))
+    model = build(task)
+    return prepare(task, model), model  # the data is laid out already, which costs nothing here

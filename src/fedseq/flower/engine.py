@@ -1,0 +1,138 @@
+"""Chains over a network: each moves on as soon as its own client has answered, whatever the others do."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import torch
+from flwr.app import Message, RecordDict
+from torch import Tensor
+
+from fedseq.algorithms.base import FEDAVG, Algorithm, Hop
+from fedseq.chains import Chain
+from fedseq.engines import SerialEngine
+from fedseq.evaluation import Evaluation
+from fedseq.failures import Skipped
+from fedseq.flower.messages import TRAIN, Order, Refused, Version, pack_order, unpack_answer
+from fedseq.flower.post import Post
+from fedseq.flower.roster import Roster
+from fedseq.jobs import Job, Memory, Result, Task
+from fedseq.training import Trained
+
+VERSION = "version"  # clients keep their memory; the server keeps which version of it counts
+
+
+class FlowerEngine:
+    """Clients train at home; the server checks what they send, and evaluates on its own test set."""
+
+    def __init__(self, task: Task, roster: Roster, run: str, deadline: float):
+        self.task = task
+        self.roster = roster
+        self.run_name = run
+        self.deadline = deadline
+        self.here = SerialEngine(task)
+        self.num_parameters = len(self.here.model.parameters)
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[Result]:
+        self.roster.look()
+        post: Post[_Travel] = Post(self.roster.grid)
+        for job in jobs:
+            yield from self._go_on(_Travel.begin(job), post)
+        while post.waiting or post.unsent:
+            for travel, answer in post.collect():
+                self._take(travel, answer)
+                yield from self._go_on(travel, post)
+
+    def evaluate(self, weights: Tensor) -> Evaluation:
+        return self.here.evaluate(weights)
+
+    def close(self) -> None:
+        pass
+
+    def _go_on(self, travel: "_Travel", post: "Post[_Travel]") -> Iterator[Result]:
+        """Send the model to the chain's next client that is there; the result, if there is none left."""
+        while travel.ahead:
+            client, _ = travel.ahead[0]
+            node = self.roster.node(client)
+            if node is not None:
+                content = pack_order(self._order(travel))
+                message = Message(content, node, TRAIN, ttl=self.deadline, group_id=str(travel.chain.job.round))
+                post.send(travel, message, self.deadline)
+                return
+            travel.skip("its node is not connected")
+        yield travel.chain.result(travel.model, self.task.clients)
+
+    def _order(self, travel: "_Travel") -> Order:
+        job = travel.chain.job
+        client, visits = travel.ahead[0]
+        return Order(
+            run=self.run_name, client=client, round=job.round, visits=visits, purpose=job.purpose,
+            plain=job.algorithm is FEDAVG, lr=job.lr, epochs=job.epochs,
+            memory=_version(travel.chain.memory.get(client, {})), start=travel.model, message=job.message,
+            facts=self.roster.facts,
+        )  # fmt: skip
+
+    def _take(self, travel: "_Travel", answer: RecordDict | Refused) -> None:
+        """Count the hop, unless it failed or its answer is refused: then the chain goes on from the model before."""
+        job, (client, visits) = travel.chain.job, travel.ahead[0]
+        try:
+            if isinstance(answer, Refused):
+                raise answer
+            examples = len(self.task.clients[client])
+            read = unpack_answer(answer, travel.model, expected_upload(job, self.num_parameters), examples)
+        except Refused as refusal:
+            travel.skip(str(refusal))
+            return
+        memory: Memory = {VERSION: torch.tensor([job.round, visits[-1]])} if read.remembers else {}
+        trained = Trained(read.upload, memory, read.loss_sum, examples * job.epochs * len(visits))
+        if travel.chain.take(client, visits[-1], trained, travel.model, read.weights, self.num_parameters):
+            travel.model = read.weights
+        travel.ahead.pop(0)
+
+
+@dataclass(eq=False)
+class _Travel:
+    """A chain under way."""
+
+    chain: Chain
+    model: Tensor  # of the last hop that counts
+    ahead: list[tuple[int, tuple[int, ...]]]  # clients still to be visited, each with its visits in a row
+
+    @staticmethod
+    def begin(job: Job) -> "_Travel":
+        """Without a gate on each hop, visits to the same client in a row are one message (pre-training's epochs)."""
+        stops = [(client, tuple(visit for _, visit in hops)) for client, hops in groupby(job.hops, lambda hop: hop[0])]
+        if job.largest_change is not None:
+            stops = [(client, (visit,)) for client, visit in job.hops]
+        return _Travel(Chain(guarded(job), dict(job.memory)), job.start, stops)
+
+    def skip(self, reason: str) -> None:
+        client, visits = self.ahead.pop(0)
+        self.chain.rejected.append(Skipped(client, visits[-1], reason))
+
+
+def guarded(job: Job) -> Job:
+    """A client that sends what is not finite is passed over; on one machine it would end the run."""
+    return job if job.largest_change is not None else replace(job, largest_change=float("inf"))
+
+
+def expected_upload(job: Job, num_parameters: int) -> dict[str, Tensor]:
+    """What the algorithm's clients upload beside their model: found out by letting it finish a visit of zeros."""
+    return _expected(
+        job.algorithm, {name: torch.zeros_like(each) for name, each in job.message.items()}, num_parameters
+    )
+
+
+def _expected(algorithm: Algorithm, message: dict[str, Tensor], num_parameters: int) -> dict[str, Tensor]:
+    zeros = torch.zeros(num_parameters)
+    hop = Hop(
+        start=zeros, weights=zeros, message=message, memory={}, lr=1.0, gradient_at_start=lambda: zeros, steps=1
+    )  # fmt: skip
+    return dict(algorithm.finish(hop)[0])
+
+
+def _version(memory: Memory) -> Version | None:
+    if VERSION not in memory:
+        return None
+    round_, visit = memory[VERSION].tolist()
+    return round_, visit

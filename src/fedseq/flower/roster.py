@@ -1,0 +1,102 @@
+"""Who is who: which node is which client, and whether it is there.
+
+Node ids are Flower's, and change whenever a node without a key starts anew; clients have numbers, which do not. A node
+says which client it is when it is first seen. Where the server holds the clients' public keys it believes only the node
+that connected with the key of that client.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from fedseq.errors import FedSeqError
+from fedseq.flower.keys import public_key
+from fedseq.flower.messages import HELLO, DataFacts, Refused, pack_facts
+from fedseq.flower.post import Post
+
+HELLO_SECONDS = 120.0  # a client may have to decode its data first
+MOST_FAILURES = 3
+
+
+@dataclass
+class Roster:
+    grid: Grid
+    facts: DataFacts
+    num_clients: int
+    keys: Mapping[int, bytes]  # public key of each client; empty if nodes are believed
+    note: Callable[[str], None]
+    sizes: dict[int, int] = field(default_factory=dict)  # examples of each client, once known
+    client_of: dict[int, int | None] = field(default_factory=dict)  # by node; None for those who are no client
+    failures: dict[int, int] = field(default_factory=dict)  # to say who it is, by node
+    present: dict[int, bytes] = field(default_factory=dict)  # nodes there now, and the key each came with
+
+    def gather(self, seconds: float) -> None:
+        """Wait until every client is there. One that has reported in an earlier start may be missing in this one."""
+        give_up = time.monotonic() + seconds
+        while True:
+            self.look()
+            missing = [client for client in range(self.num_clients) if self.node(client) is None]
+            if not missing:
+                return
+            if time.monotonic() > give_up:
+                break
+            time.sleep(0.5)
+        unknown = [client for client in missing if client not in self.sizes]
+        if unknown or len(missing) == self.num_clients:
+            raise FedSeqError(
+                f"clients {unknown or missing} of {self.num_clients} did not report within {seconds:g} s. Start their "
+                "nodes, then run again; the server must hear from every client once."
+            )
+        self.note(f"clients {missing} are not connected; going on without them until they are")
+
+    def node(self, client: int) -> int | None:
+        """The node where the client is now."""
+        return next((node for node, who in self.client_of.items() if who == client and node in self.present), None)
+
+    def look(self) -> None:
+        """See who is there, and ask those who are new."""
+        self.present = {node.node_id: node.public_key for node in self.grid.get_nodes()}
+        post: Post[int] = Post(self.grid)
+        for node in self.present:
+            if node not in self.client_of:
+                content = RecordDict({"data": pack_facts(self.facts)})
+                post.send(node, Message(content, node, HELLO, ttl=HELLO_SECONDS), HELLO_SECONDS)
+        while post.waiting or post.unsent:
+            for node, answer in post.collect():
+                self._hear(node, answer)
+
+    def _hear(self, node: int, answer: RecordDict | Refused) -> None:
+        """A node that fails to answer is asked a few times; one that is not who it says is not."""
+        try:
+            if isinstance(answer, Refused):
+                self.failures[node] = self.failures.get(node, 0) + 1
+                if self.failures[node] < MOST_FAILURES:
+                    return
+                raise answer
+            self._admit(node, answer)
+        except Refused as refusal:
+            self.client_of[node] = None
+            self.note(f"node {node} is not used: {refusal}")
+
+    def _admit(self, node: int, answer: RecordDict) -> None:
+        told: Mapping[str, object] = answer.config_records.get("client", {})
+        client, examples = told.get("client"), told.get("examples")
+        if not isinstance(client, int) or not isinstance(examples, int) or not 0 <= client < self.num_clients:
+            raise Refused(f"it says it is client {client!r:.20}, and there are clients 0 to {self.num_clients - 1}")
+        if self.keys and self.present[node] != self.keys[client]:
+            raise Refused(f"it says it is client {client}, and did not connect with that client's key")
+        if self.node(client) is not None:
+            raise Refused(f"it says it is client {client}, which is node {self.node(client)}")
+        if examples < 0 or self.sizes.get(client, examples) != examples:
+            raise Refused(f"client {client} holds {examples} examples, and held {self.sizes.get(client)} before")
+        self.sizes[client] = examples
+        self.client_of[node] = client
+
+
+def read_keys(folder: Path, num_clients: int) -> dict[int, bytes]:
+    """The public key of every client, as Flower tells it of a node."""
+    return {client: public_key(folder / f"node-{client}.pub") for client in range(num_clients)}

@@ -1,0 +1,102 @@
+"""Clusters that are not there, and one of our own: on loopback only, and gone with the run."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedseq.config import Config, check
+from fedseq.errors import FedSeqError
+from fedseq.experiment import resume, run
+
+from .shell import fedseq, wait_for, written
+from .test_engines import shared_files
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("127.0.0.1:1", "nobody answers there"),
+        ("there", "not in the form HOST:PORT"),
+        ("ray://127.0.0.1:10001", "Ray's client"),
+    ],
+)
+def test_a_cluster_that_is_not_there(address: str, message: str) -> None:
+    failed = fedseq("run", "--dataset", "digits", "--engine", "ray", "--ray-address", address, "--out", "x")
+    output = "".join(failed.communicate(timeout=100))
+    assert failed.returncode == 2
+    assert message in output
+    assert "Traceback" not in output
+
+
+def test_an_address_is_for_this_engine_only() -> None:
+    for engine in (None, "serial", "processes"):
+        with pytest.raises(FedSeqError, match="--ray-address is for --engine ray"):
+            check(Config(engine=engine, ray_address="auto"))
+    check(Config(engine="ray", ray_address="auto"))
+
+
+def test_without_ray_there_is_advice() -> None:
+    code = (
+        "import sys; sys.modules['ray'] = None\n"
+        "import fedseq.engines, fedseq.cli\n"
+        "sys.exit(fedseq.cli.main(['run', '--dataset', 'digits', '--engine', 'ray', '--out', 'x']))"
+    )
+    failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert failed.returncode == 2, failed.stderr
+    assert "pip install 'fedseq[ray]'" in failed.stderr
+
+
+def test_a_cluster_of_our_own_stays_on_loopback_obeys_ctrl_c_and_leaves_nothing(tmp_path: Path) -> None:
+    before = shared_files()
+    words = ["--dataset", "digits", "--method", "random", "--out", "run"]
+    started = fedseq("run", *words, "--engine", "ray", "--workers", "2", "--rounds", "100000")
+    metrics = Path("run/metrics.jsonl")
+    wait_for(lambda: started.poll() is not None or (metrics.exists() and metrics.read_text().count("\n") >= 2))
+    family = descendants(started.pid)
+    listening = [address for pid in family for address in listens_on(pid)]
+    assert len(family) >= 5, started.communicate()  # the driver, the head's services, two workers
+    assert len(listening) >= 4
+    assert all(address in LOOPBACK for address in listening), listening
+    os.killpg(started.pid, signal.SIGINT)
+    output = "".join(started.communicate(timeout=100))
+    assert started.returncode == 130, output
+    wait_for(lambda: not any(is_running(pid) for pid in family), 30)
+    assert shared_files() <= before
+    done = metrics.read_text().count("\n")
+    resume("run", engine="serial", rounds=done + 1)
+    alone = run(dataset="digits", method="random", engine="serial", rounds=done + 1, folder="alone")
+    assert alone.rounds == done + 1
+    assert written(Path("run")) == written(Path("alone"))
+
+
+LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
+
+
+def descendants(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    below = [int(child) for child in children.read_text().split()] if children.exists() else []
+    return [pid, *(one for child in below for one in descendants(child))]
+
+
+def listens_on(pid: int) -> list[str]:
+    """Addresses, as the kernel writes them, of the TCP sockets at which the process waits for others."""
+    found = []
+    sockets = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in sockets:
+                found.append(local.split(":")[0])
+    return found
+
+
+def is_running(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"

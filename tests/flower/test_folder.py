@@ -1,0 +1,258 @@
+"""What `fedseq federation init` writes, and what it refuses to write."""
+
+import datetime
+import os
+import stat
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509 import verification
+
+from fedseq.cli import main
+from fedseq.config import Config
+from fedseq.errors import FedSeqError
+from fedseq.flower import folder, keys, runs, superlink
+from fedseq.flower.settings import Settings, read_run_config
+
+
+def run_config(made):
+    return tomllib.loads((made.folder / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+
+
+def contents(path: Path):
+    return {file.relative_to(path): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_the_run_config_is_the_resolved_config_of_that_many_clients(tmp_path):
+    made = folder.init(tmp_path / "fed", 4, Config(algorithm="fedprox", rounds=7, seed=3, alpha=float("inf")))
+    config, settings = read_run_config(run_config(made))
+    assert (config.num_clients, config.algorithm, config.rounds, config.seed) == (4, "fedprox", 7, 3)
+    assert config.alpha == float("inf")
+    assert (config.mu, config.lr, config.model) == (0.01, 0.03, "small-cnn")  # fedprox's and digits' defaults
+    assert config.until_accuracy is None
+    assert (config.gate, config.checkpoint_every) == (True, 1)
+    assert settings.out == str(made.folder / "run")
+    assert settings.keys == str(made.folder / "keys")
+    assert (settings.hop_deadline, settings.wait) == (600, 600)
+
+
+def test_a_choice_goes_over_the_defaults_of_a_federation(tmp_path):
+    made = folder.init(tmp_path / "fed", 2, Config(gate=False, checkpoint_every=5), settings=Settings(hop_deadline=9))
+    config, settings = read_run_config(run_config(made))
+    assert (config.gate, config.checkpoint_every, settings.hop_deadline) == (False, 5, 9)
+
+
+def test_paths_hold_wherever_the_processes_run(tmp_path):
+    made = folder.init(Path("fed"), 2, Config(dataset="npz:my.npz", data_dir="files"))
+    written = run_config(made)
+    assert written["dataset"] == f"npz:{tmp_path}/my.npz"
+    assert written["data-dir"] == f"{tmp_path}/files"
+    assert written["out"] == f"{tmp_path}/fed/run"
+
+
+def test_own_data_is_named_by_the_nodes_and_the_server(tmp_path):
+    made = folder.init(
+        Path("fed"),
+        2,
+        own_data=True,
+        node_data="npz:part-{node}.npz",
+        settings=Settings(server_data="parquet:test.parquet"),
+    )
+    written = run_config(made)
+    assert written["server-data"] == f"parquet:{tmp_path}/test.parquet"
+    assert not {"dataset", "alpha", "partition"} & set(written)
+    assert read_run_config(written)[0].dataset == "own"
+    assert folder.read(Path("fed")).node_data == f"npz:{tmp_path}/part-{{node}}.npz"
+    assert 'data=\\"npz:/path/of/this/node.npz\\"' in (made.folder / "README.md").read_text()
+
+
+def test_what_init_decided_is_read_back(tmp_path):
+    made = folder.init(tmp_path / "fed", 2, host="fl.example.org", port=12345)
+    assert folder.read(tmp_path / "fed") == made
+    assert made.tls
+
+
+@pytest.mark.parametrize("old_mask", [0o000, 0o022])
+def test_private_files_are_the_owners_alone(tmp_path, old_mask):
+    before = os.umask(old_mask)
+    try:
+        made = folder.init(tmp_path / "fed", 3)
+    finally:
+        os.umask(before)
+    private = [made.certificates / "ca.key", made.certificates / "server.key", *(made.node_key(k) for k in range(3))]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in private] == [0o600] * 5
+    others = [path for path in made.folder.rglob("*") if path.is_file() and path not in private]
+    assert not [path for path in others if b"PRIVATE" in path.read_bytes()]
+
+
+@pytest.mark.parametrize("host", ["fl.example.org", "10.1.2.3", "127.0.0.1", "2001:db8::7"])
+def test_the_server_certificate_is_trusted_under_its_names_and_no_other(tmp_path, host):
+    made = folder.init(tmp_path / "fed", 1, host=host)
+    authority, server = (
+        x509.load_pem_x509_certificate((made.certificates / name).read_bytes()) for name in ("ca.crt", "server.crt")
+    )
+    builder = verification.PolicyBuilder().store(verification.Store([authority]))
+    for name in (host, "127.0.0.1", "localhost"):
+        builder.build_server_verifier(keys._alternative(name)).verify(server, [])
+    with pytest.raises(verification.VerificationError):
+        builder.build_server_verifier(x509.DNSName("other.example.org")).verify(server, [])
+    key = serialization.load_pem_private_key((made.certificates / "server.key").read_bytes(), None)
+    assert key.public_key() == server.public_key()
+    assert server.not_valid_after_utc - datetime.datetime.now(datetime.UTC) < datetime.timedelta(days=826)
+
+
+def test_openssl_agrees_on_the_chain(tmp_path):
+    made = folder.init(tmp_path / "fed", 1)
+    words = ["openssl", "verify", "-x509_strict", "-purpose", "sslserver", "-verify_ip", "127.0.0.1", "-CAfile"]
+    asked = subprocess.run(
+        [*words, str(made.certificates / "ca.crt"), str(made.certificates / "server.crt")],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert asked.returncode == 0, asked.stdout + asked.stderr
+
+
+def test_another_federations_server_is_not_trusted(tmp_path):
+    one, other = (folder.init(tmp_path / name, 1) for name in ("one", "other"))
+    authority = x509.load_pem_x509_certificate((one.certificates / "ca.crt").read_bytes())
+    server = x509.load_pem_x509_certificate((other.certificates / "server.crt").read_bytes())
+    verifier = verification.PolicyBuilder().store(verification.Store([authority]))
+    with pytest.raises(verification.VerificationError):
+        verifier.build_server_verifier(x509.DNSName("localhost")).verify(server, [])
+
+
+def test_every_node_has_a_key_of_its_own_that_flower_can_read(tmp_path):
+    made = folder.init(tmp_path / "fed", 3)
+    private = [serialization.load_ssh_private_key(made.node_key(k).read_bytes(), None) for k in range(3)]
+    assert all(isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name == "secp384r1" for key in private)
+    public = [keys.public_key(Path(f"{made.node_key(k)}.pub")) for k in range(3)]
+    assert len(set(public)) == 3
+    form = (serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    assert public == [key.public_key().public_bytes(*form) for key in private]
+
+
+def test_insecure_has_no_keys_and_says_so(tmp_path):
+    made = folder.init(tmp_path / "fed", 2, insecure=True)
+    assert not (made.folder / "keys").exists()
+    assert not made.certificates.exists()
+    assert run_config(made)["keys"] == ""
+    readme = (made.folder / "README.md").read_text()
+    assert "NOT encrypted" in readme
+    assert "On many machines" not in readme
+
+
+def test_the_readme_gives_a_node_nothing_but_the_authority_and_its_key(tmp_path):
+    made = folder.init(tmp_path / "my fed", 2, host="fl.example.org")
+    readme = (made.folder / "README.md").read_text()
+    assert f"--database '{made.folder}/superlink/state.db'" in readme
+    part = readme.split("### 3.")[1].split("### 4.")[0]
+    assert "--superlink fl.example.org:8710" in part
+    assert "--root-certificates ca.crt --auth-supernode-private-key node-$K" in part
+    assert str(made.folder) not in part
+    assert "--insecure" not in readme
+
+
+def test_nothing_is_overwritten(tmp_path):
+    made = folder.init(tmp_path / "fed", 2)
+    before = contents(made.folder)
+    with pytest.raises(FedSeqError, match="not empty"):
+        folder.init(tmp_path / "fed", 2)
+    assert contents(made.folder) == before
+    (tmp_path / "empty").mkdir()
+    folder.init(tmp_path / "empty", 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--nodes", "0"], "--nodes must be 1 or more"),
+        ([], "required: --nodes"),
+        (["--nodes", "2", "--insecure", "--host", "10.0.0.1"], "--insecure is refused for --host 10.0.0.1"),
+        (["--nodes", "2", "--insecure", "--host", "0.0.0.0"], "--insecure is refused"),
+        (["--nodes", "2", "--insecure", "--host", "fl.example.org"], "--insecure is refused"),
+        (["--nodes", "2", "--insecure", "--tls"], "not allowed with"),
+        (["--nodes", "2", "--host", "fl.example.org:80"], "without a port"),
+        (["--nodes", "2", "--host", "a b"], "without a port"),
+        (["--nodes", "2", "--port", "80"], "--port must be"),
+        (["--nodes", "2", "--num-clients", "3"], "contradicts --nodes 2"),
+        (["--nodes", "2", "--algorithm", "centralized"], "'centralized' trains on all data in one place"),
+        (["--nodes", "2", "--algorithm", "fedsek"], "Did you mean 'fedseq'"),
+        (["--nodes", "2", "--roundz", "3"], "Did you mean '--rounds'"),
+        (["--nodes", "2", "--attack", "nan"], "unknown option '--attack'"),
+        (["--nodes", "2", "--server-data", "npz:a.npz"], "Add --own-data"),
+        (["--nodes", "2", "--own-data"], "--server-data npz:FILE"),
+        (["--nodes", "2", "--own-data", "--server-data", "npz:a", "--node-data", "npz:b"], "{node}"),
+        (["--nodes", "2", "--wait", "0"], "--wait takes a number of seconds"),
+    ],
+)
+def test_what_init_refuses(capsys, words, message):
+    assert main(["federation", "init", "fed", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("fed").exists()
+
+
+def test_an_attack_is_refused_with_the_way_to_simulate_it(tmp_path):
+    with pytest.raises(FedSeqError, match="fedseq run --attack"):
+        folder.init(tmp_path / "fed", 2, Config(attack="nan"))
+
+
+@pytest.mark.parametrize("action", ["up", "run", "status", "down"])
+def test_a_folder_that_is_none(capsys, action):
+    assert main(["federation", action, "nowhere"]) == 2
+    assert "nowhere is not the folder of a federation" in capsys.readouterr().err
+
+
+def test_a_damaged_folder_is_told(tmp_path):
+    folder.init(tmp_path / "fed", 1)
+    (tmp_path / "fed" / "federation.json").write_text("{")
+    with pytest.raises(FedSeqError, match="damaged"):
+        folder.read(tmp_path / "fed")
+
+
+def test_without_the_extra_it_is_told_how_to_get_it(capsys, monkeypatch):
+    monkeypatch.setattr("fedseq.cli.federation.NEEDED", ("no_such_package",))
+    assert main(["federation", "init", "fed", "--nodes", "2"]) == 2
+    assert "pip install 'fedseq[flower]'" in capsys.readouterr().err
+
+
+def test_an_action_is_needed(capsys):
+    assert main(["federation"]) == 2
+    assert "which action?" in capsys.readouterr().err
+
+
+def test_changes_for_one_run_are_checked_and_typed(tmp_path):
+    made = folder.init(tmp_path / "fed", 2)
+    changes = ["rounds=5", "until-accuracy=0.9", "algorithm=fedprox", "wait=30", "gate=false", "clip_norm=null"]
+    assert runs.overrides(made, changes) == {
+        "rounds": 5, "until-accuracy": 0.9, "algorithm": "fedprox", "wait": 30, "gate": False, "clip-norm": None,
+    }  # fmt: skip
+    for change, message in {
+        "rounds": "KEY=VALUE", "roundz=5": "Did you mean 'rounds'", "rounds=few": "whole number", "wait=x": "a number",
+        'out="x': "quote",
+    }.items():  # fmt: skip
+        with pytest.raises(FedSeqError, match=message):
+            runs.overrides(made, [change])
+
+
+@pytest.mark.parametrize(
+    ("client", "path", "allowed"),
+    [
+        (("127.0.0.1", 1), "/v1/control/start-run", True),
+        (("::1", 1), "/v1/runtime/acquire-task", True),
+        (("::ffff:127.0.0.1", 1), "/v1/control/start-run", True),
+        (("10.0.0.7", 1), "/v1/fleet/pull-messages", True),
+        (("10.0.0.7", 1), "/v1/control/start-run", False),
+        (("10.0.0.7", 1), "/v1/control/register-node", False),
+        (("10.0.0.7", 1), "/v1/runtime/acquire-task", False),
+        (("10.0.0.7", 1), "/docs", False),
+        (("10.0.0.7", 1), "/v1/fleet", False),
+        (("::ffff:10.0.0.7", 1), "/v1/control/start-run", False),
+        (None, "/v1/control/start-run", False),
+    ],
+)
+def test_other_machines_reach_only_what_nodes_need(client, path, allowed):
+    assert superlink.is_allowed({"client": client, "path": path}) == allowed
