@@ -34,7 +34,6 @@ from measure import FORWARD_FLOPS, TRAINING_FLOPS, PeakMemory, cpu_by_process, c
 IMAGES = 10_000  # trained on per round, and evaluated
 PARAMETERS = 797_962
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
-BEGIN, END = "<!-- begin: make bench -->", "<!-- end: make bench -->"
 
 
 @dataclass(frozen=True)
@@ -175,6 +174,7 @@ def memory_rows(train: Examples, clients: Sequence[np.ndarray]) -> Iterator[tupl
     # After 15 rounds nearly every client was drawn; most get few examples here, which only saves time.
     short = [indices[: 100 if number < 20 else 10] for number, indices in enumerate(clients)]
     state = len(clients) * 4 * PARAMETERS / 2**30
+    yield "peak memory (PSS), FedAvg, 2 workers", f"{peak_memory(train, short, 'fedavg'):.2f} GiB"
     feddyn = peak_memory(train, short, "feddyn", count=15)
     yield f"peak memory (PSS), FedDyn, nearly all clients seen (state {state:.2f} GiB)", f"{feddyn:.2f} GiB"
 
@@ -194,13 +194,14 @@ def scaling_row(train: Examples, count: int) -> tuple[str, str]:
     return name, f"{large / small:.2f}x core-s ({large:.2f} / {small:.2f})"
 
 
-def write(rows: Sequence[tuple[str, str]], page: Path = PAGE) -> None:
-    """Replace what stands between the markers."""
+def write(rows: Sequence[tuple[str, str]], command: str = "make bench", page: Path = PAGE) -> None:
+    """Replace what stands between the command's markers."""
+    begin, end = f"<!-- begin: {command} -->", f"<!-- end: {command} -->"
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
     head = f"{date.today()}, {cpu_name()}, {os.cpu_count()} cores, torch {torch.__version__}, load average {load}."
     lines = [head, "", "| measured | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
-    before, rest = page.read_text().split(BEGIN)
-    page.write_text("\n".join([before + BEGIN, *lines, END + rest.split(END)[1]]))
+    before, rest = page.read_text().split(begin)
+    page.write_text("\n".join([before + begin, *lines, end + rest.split(end)[1]]))
 
 
 def main() -> None:

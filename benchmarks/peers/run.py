@@ -8,13 +8,13 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from round import best, equal_clients, pictures, rounds  # noqa: E402 - the folder above is no package
+from round import best, equal_clients, pictures, rounds, write  # noqa: E402 - the folder above is no package
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedseq" / "peers"
 # torch comes first and pinned: a looser request pulls CUDA packages.
 PEERS = {
-    "Flower simulation": ("flower", ("torch==2.13.0", "numpy"), ("flwr[simulation]==1.41.0",)),
-    "pfl-research": ("pfl", ("torch==2.13.0", "numpy"), ("pfl[pytorch]",)),
+    "Flower simulation (flwr 1.41), 2 actors": ("flower", ("torch==2.13.0", "numpy"), ("flwr[simulation]==1.41.0",)),
+    "pfl-research, 1 process": ("pfl", ("torch==2.13.0", "numpy"), ("pfl[pytorch]",)),
 }
 
 
@@ -42,13 +42,14 @@ def measure(name: str, *installs: tuple[str, ...]) -> tuple[float, float]:
 def main() -> None:
     train, _ = pictures(None)
     ours = best(rounds(train, equal_clients(500, 100, len(train.x)), "fedavg", 2))
-    print(f"fedseq: {ours.cores:.1f} core-s, {ours.wall:.1f} s", flush=True)  # noqa: T201
+    rows = [("FedSeq, 2 workers", f"{ours.cores:.1f} core-s, {ours.wall:.1f} s")]
+    print(*rows[0], sep=": ", flush=True)  # noqa: T201
     for title, (name, *installs) in PEERS.items():
         cores, wall = measure(name, *installs)
-        print(  # noqa: T201
-            f"{title}: {cores:.1f} core-s ({cores / ours.cores:.1f}x), {wall:.1f} s ({wall / ours.wall:.1f}x)",
-            flush=True,
-        )
+        ratios = f"({cores / ours.cores:.1f}x), {wall:.1f} s ({wall / ours.wall:.1f}x)"
+        rows.append((title, f"{cores:.1f} core-s {ratios}"))
+        print(*rows[-1], sep=": ", flush=True)  # noqa: T201
+    write(rows, "make bench-peers")
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{len(blob) - 1}/{len(blob)}")
         self.end_headers()
         body = body[: len(body) // 2] if way == "short" else body
+        self.server.sent.append((way, len(body)))  # before the reader has it and looks here
         self.wfile.write(body)
-        self.server.sent.append((way, len(body)))
 
     def _first_byte(self) -> int:
         return int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))

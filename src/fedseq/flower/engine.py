@@ -8,7 +8,7 @@ import torch
 from flwr.app import Message, RecordDict
 from torch import Tensor
 
-from fedseq.algorithms.base import FEDAVG, Algorithm, Hop
+from fedseq.algorithms.base import FEDAVG, Hop
 from fedseq.chains import Chain
 from fedseq.engines import SerialEngine
 from fedseq.evaluation import Evaluation
@@ -118,17 +118,12 @@ def guarded(job: Job) -> Job:
 
 def expected_upload(job: Job, num_parameters: int) -> dict[str, Tensor]:
     """What the algorithm's clients upload beside their model: found out by letting it finish a visit of zeros."""
-    return _expected(
-        job.algorithm, {name: torch.zeros_like(each) for name, each in job.message.items()}, num_parameters
-    )
-
-
-def _expected(algorithm: Algorithm, message: dict[str, Tensor], num_parameters: int) -> dict[str, Tensor]:
-    zeros = torch.zeros(num_parameters)
+    zeros = torch.zeros(num_parameters, device=job.start.device)
     hop = Hop(
-        start=zeros, weights=zeros, message=message, memory={}, lr=1.0, gradient_at_start=lambda: zeros, steps=1
+        start=zeros, weights=zeros, message={name: torch.zeros_like(sent) for name, sent in job.message.items()},
+        memory={}, lr=1.0, gradient_at_start=lambda: zeros, steps=1,
     )  # fmt: skip
-    return dict(algorithm.finish(hop)[0])
+    return dict(job.algorithm.finish(hop)[0])
 
 
 def _version(memory: Memory) -> Version | None:

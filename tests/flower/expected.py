@@ -1,0 +1,83 @@
+"""What a federation is compared with: the same run on one machine; and clients that misbehave on purpose."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedseq.config import Config, resolve
+from fedseq.engines import SerialEngine
+from fedseq.experiment import execute
+from fedseq.jobs import Job, Result
+from fedseq.parts import named_parts
+from fedseq.progress import QUIET
+from flower.federations import Running
+
+NODES = 4
+CONFIG = Config(
+    dataset="digits", algorithm="fedseq+feddyn", rounds=2, fraction=1.0, min_samples=700, pretrain_epochs=1, exemplars=5
+)  # two superclients of two clients
+
+WRAPPED_CLIENT = """
+import json, os, signal
+from pathlib import Path
+
+from flwr.clientapp import ClientApp
+from fedseq.flower.client import make_client_app
+
+inner = make_client_app()
+app = ClientApp()
+
+
+@app.query("hello")
+def hello(message, context):
+    return inner(message, context)
+
+
+@app.train()
+def train(message, context):
+    job = message.content.config_records["job"]
+    client, place = job["client"], (job["purpose"], job["round"], job["client"])
+"""
+
+
+def checksum(folder: Path) -> str:
+    return hashlib.sha256((folder / "weights.safetensors").read_bytes()).hexdigest()
+
+
+def lines(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+class WithoutHops(SerialEngine):
+    """One machine on which these (round, client) never answer."""
+
+    missing: Sequence[tuple[int, int]] = ()
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[Result]:
+        def left(job: Job) -> tuple:
+            return tuple(hop for hop in job.hops if job.purpose != "train" or (job.round, hop[0]) not in self.missing)
+
+        return super().run([replace(job, hops=left(job)) for job in jobs])
+
+
+def on_one_machine(
+    folder: Path, missing: Sequence[tuple[int, int]] = (), nodes: int = NODES, **options: object
+) -> Path:
+    choices: dict[str, Any] = {"gate": True, "checkpoint_every": 1, "engine": "serial", **options}
+    config = replace(CONFIG, num_clients=nodes, **choices)
+
+    def engine(_: Config, task: object) -> WithoutHops:
+        made = WithoutHops(task)  # type: ignore[arg-type]
+        made.missing = missing
+        return made
+
+    folder.mkdir()
+    execute(named_parts(resolve(config), QUIET), folder, make_engine=engine)
+    return folder
+
+
+def use_client(fed: Running, lines: str) -> None:
+    (fed.folder / "app" / "client_app.py").write_text(WRAPPED_CLIENT + lines + "    return inner(message, context)\n")
