@@ -1,7 +1,7 @@
 """Using a trained model: evaluate a run, classify new inputs, load it into other code."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ def load_trained(folder: str | Path, reporter: Reporter = QUIET, **changes: Any)
         raise FedSeqError(f"{folder} was made in Python with a model of its own: load its weights.safetensors there.")
     if not run.has_weights:
         raise FedSeqError(f"{folder} has no weights.safetensors yet. Finish it with: fedseq resume {folder}")
-    config = resolve(from_mapping(changes, run.config))
+    elsewhere = replace(run.config, engine=None, ray_address=None)  # where it was trained does not matter here
+    config = resolve(from_mapping(changes, elsewhere))
     dataset = read_dataset(config, reporter)
     task = parts_from(config, dataset).task
     model = build(task)

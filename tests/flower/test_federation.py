@@ -12,6 +12,7 @@ import pytest
 
 from fedseq import run
 from fedseq.errors import FedSeqError
+from fedseq.trained import evaluate_run
 from flower.expected import CONFIG, NODES, checksum, lines, on_one_machine, use_client
 from flower.federations import Running, running
 
@@ -61,7 +62,9 @@ def test_every_place_ends_with_the_same_weights(fed, tmp_path, choices):
         assert checksum(tmp_path / name) == checksum(serial), name
         assert lines(tmp_path / name) == lines(serial), name
         assert (tmp_path / name / "superclients.json").read_text() == (serial / "superclients.json").read_text(), name
-    assert "label_counts" not in json.loads((tmp_path / "deployment" / "clients.json").read_text())
+    deployment = tmp_path / "deployment"
+    assert "label_counts" not in json.loads((deployment / "clients.json").read_text())
+    assert evaluate_run(deployment)[0].accuracy == lines(serial)[-1]["accuracy"]
 
 
 def test_a_node_killed_in_a_chain_is_passed_over_and_used_again_when_it_is_back(fed, tmp_path):

@@ -114,6 +114,13 @@ def test_side_files_may_be_missing_or_nonsense(runs):
     assert run["seconds"] == {}
 
 
+def test_superclients_of_clients_whose_labels_nobody_knows(runs):
+    """As the server of a federation has them."""
+    (runs / "seq" / "clients.json").write_text('{"examples": [10, 10, 10, 10, 10, 10, 10, 10]}')
+    (run,) = [r for r in summarise(read_all([runs]))["datasets"][0]["runs"] if "fedseq" in r["label"]]
+    assert (run["superclients"], run["groups"]) == (None, 2)
+
+
 def test_a_run_in_progress_may_have_half_a_last_line(runs):
     with (runs / "avg" / "metrics.jsonl").open("a") as file:
         file.write('{"round": 5, "accu')

@@ -26,10 +26,12 @@ class Memories:
             raise FedSeqError(f"the run's name {run!r:.80} is not in hexadecimal.")
         self.state = state
         self.rounds_back = rounds_back
+        self.base: Version | None = None  # what the server named last
         self.folder = folder / run / str(client) if folder else None
 
     def load(self, version: Version | None) -> Memory:
-        """The memory as of this version; nothing at a first visit."""
+        """The memory as of this version, which is the last that counts for the server; nothing at a first visit."""
+        self.base = version
         if version is None:
             return {}
         name = _name(version)
@@ -51,18 +53,18 @@ class Memories:
         self._forget(version)
 
     def _forget(self, newest: Version) -> None:
-        """What no server can ask for: rounds of a past that it went back behind, and those before its checkpoints."""
+        """What no server can ask for: answers that never counted, and what is older than its checkpoints."""
         stored = {_version(name) for name in self.state if name.startswith(_PREFIX)}
         if self.folder is not None:
             stored |= {_version(file.stem) for file in self.folder.glob(f"{_PREFIX}*.safetensors")}
+        counted = {version for version in stored if self.base is not None and version <= self.base}
         oldest = newest[0] - self.rounds_back
-        settled = max((version for version in stored if version[0] <= oldest), default=(0, 0))
-        for version in stored:
-            if version > newest or version < settled:
-                self.state.pop(_name(version), None)
-                file = self._file(_name(version))
-                if file is not None:
-                    file.unlink(missing_ok=True)
+        settled = max((version for version in counted if version[0] <= oldest), default=(0, 0))
+        for version in stored - {newest} - {version for version in counted if version >= settled}:
+            self.state.pop(_name(version), None)
+            file = self._file(_name(version))
+            if file is not None:
+                file.unlink(missing_ok=True)
 
     def _file(self, name: str) -> Path | None:
         return self.folder / f"{name}.safetensors" if self.folder else None

@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
+from httpx import HTTPError
 
 from fedseq.flower.messages import Refused
 
@@ -61,13 +62,13 @@ class Post(Generic[Key]):
         """Message by message: one that can't be read is its sender's loss alone."""
         try:
             found = list(self.grid.pull_messages([message_id]))
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, UnicodeDecodeError) as error:
+            if not found:
+                return None
+            return Refused(_meaning(found[0].error)) if found[0].has_error() else found[0].content
+        except HTTPError:  # no client's fault
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a client's bytes make Flower raise
             return Refused(f"its answer can't be read ({type(error).__name__})")
-        if not found:
-            return None
-        if found[0].has_error():
-            return Refused(_meaning(found[0].error))
-        return found[0].content
 
 
 def _meaning(error: Error) -> str:

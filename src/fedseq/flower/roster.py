@@ -20,6 +20,7 @@ from fedseq.flower.post import Post
 
 HELLO_SECONDS = 120.0  # a client may have to decode its data first
 MOST_FAILURES = 3
+MOST_EXAMPLES = 10_000_000  # a client's word decides what it weighs
 
 
 @dataclass
@@ -91,7 +92,9 @@ class Roster:
             raise Refused(f"it says it is client {client}, and did not connect with that client's key")
         if self.node(client) is not None:
             raise Refused(f"it says it is client {client}, which is node {self.node(client)}")
-        if examples < 0 or self.sizes.get(client, examples) != examples:
+        if not 0 <= examples <= MOST_EXAMPLES:
+            raise Refused(f"client {client} says it holds {examples} examples")
+        if self.sizes.get(client, examples) != examples:
             raise Refused(f"client {client} holds {examples} examples, and held {self.sizes.get(client)} before")
         self.sizes[client] = examples
         self.client_of[node] = client
