@@ -199,6 +199,7 @@ def load_checkpoint(folder: Path, device: str = "cpu") -> tuple[Progress, dict[s
         loaded = _load_files(folder, manifest, device)
         if loaded is not None:
             return loaded, manifest["positions"]
+        _set_aside(path)  # what is written anew must not be taken for what this one vouches for
     if paths:
         raise FedSeqError(
             f"every checkpoint in {folder} is damaged, so the run can't be continued. Start it anew elsewhere."

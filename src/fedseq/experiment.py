@@ -54,7 +54,7 @@ def resume(folder: str | Path, *, reporter: Reporter = QUIET, **changes: Any) ->
     folder = Path(folder)
     read_run(folder)
     saved = from_mapping(read_yaml(folder / "config.yaml"))
-    if (folder / "federation.json").exists():
+    if saved.engine == "flower":
         raise FedSeqError(f"{folder} belongs to a federation: fedseq federation run DIR, or flwr run, continues it.")
     if changes.get("engine", "ray") != "ray":
         changes = {"ray_address": None, **changes}  # what the run so far used means nothing to another engine

@@ -147,7 +147,7 @@ def _record(round_: int, planned: Plan, results: Sequence[Result]) -> Record:
         "round": round_,
         "accuracy": None,
         "loss": None,
-        "train_loss": sum(result.loss * result.examples for result in results) / examples if examples else None,
+        "train_loss": _finite(sum(r.loss * r.examples for r in results) / examples) if examples else None,
         "units": [units[result.index] for result in results],
         "clients": [[client for client, _ in result.hops] for result in results],
         "client_updates": sum(len(result.hops) for result in results),

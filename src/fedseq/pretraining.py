@@ -110,20 +110,20 @@ def _pretrain_to(
     what = f"pre-training, {span[1]} epochs"
     todo = [client for client in range(clients) if not done[client, 0] and len(task.clients[client])]
     for first in range(0, len(todo), JOBS_AT_ONCE):
-        for client, end in _train(engine, todo[first : first + JOBS_AT_ONCE], starts, span, lr):
+        for client, end, arrived in _train(engine, todo[first : first + JOBS_AT_ONCE], starts, span, lr):
             for name, rows in confidence.items():
                 assert exemplars is not None
                 rows[client] = variants[name](_logits(model, end, exemplars), exemplars.y.cpu().numpy())
             if weights is not None:
                 weights[client] = end.cpu().numpy()
-            done[client] = 1
+            done[client] = arrived
             reporter.stage(int(done.sum()), clients, what)
     return Pretrained({name: np.array(rows) for name, rows in confidence.items()}, weights, model)
 
 
 def _train(
     engine: Engine, clients: Sequence[int], starts: _Starts, span: tuple[int, int], lr: float
-) -> Iterator[tuple[int, Tensor]]:
+) -> Iterator[tuple[int, Tensor, bool]]:
     """Each client's weights, as they arrive; NaNs if they are no longer finite, or did not arrive."""
     jobs = [
         Job(
@@ -139,8 +139,9 @@ def _train(
         for client in clients
     ]
     for result in engine.run(jobs):
-        trained = result.diverged is None and result.hops
-        yield result.index, result.end if trained else torch.full_like(result.end, torch.nan)
+        arrived = bool(result.hops) or result.diverged is not None
+        trained = result.hops and result.diverged is None
+        yield result.index, result.end if trained else torch.full_like(result.end, torch.nan), arrived
 
 
 def _logits(model: FlatModel, weights: Tensor, exemplars: Examples) -> np.ndarray:

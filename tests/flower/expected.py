@@ -20,6 +20,8 @@ CONFIG = Config(
     dataset="digits", algorithm="fedseq+feddyn", rounds=2, fraction=1.0, min_samples=700, pretrain_epochs=1, exemplars=5
 )  # two superclients of two clients
 
+BRIEF = ("method=random", "gate=false")  # neither pre-training nor calibration
+
 WRAPPED_CLIENT = """
 import json, os, signal
 from pathlib import Path

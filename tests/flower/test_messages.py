@@ -15,6 +15,7 @@ from fedseq.flower.messages import (
     DataFacts,
     Order,
     Refused,
+    bound_answers,
     pack_answer,
     pack_order,
     unpack_answer,
@@ -62,6 +63,46 @@ def test_an_answer_arrives_as_it_was_sent():
 
 
 HUGE_HEADER = npy(np.zeros(3, np.float32)).replace(b"'shape': (3,), }", b"'shape': (9,), }")
+TRANSPOSED = npy(WEIGHTS.numpy()).replace(b"'fortran_order': False", b"'fortran_order': True ")
+
+
+def with_header(text: str) -> bytes:
+    """As numpy writes it: magic, version, length, header."""
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + WEIGHTS.numpy().tobytes()
+
+
+# numpy reads the header as a Python literal, and fails in as many ways as there are.
+BAD_HEADERS = [
+    "{[]: 1}",
+    "{1: 2, 'a': 3}",
+    "'''",
+    "{'a': (",
+    "  {\n x",
+    "-" * 3000,
+    "{'descr': (), 'fortran_order': False, 'shape': (3,)}",
+    "{'descr': '|O', 'fortran_order': False, 'shape': (3,)}",
+    "{'descr': '<f4', 'fortran_order': False, 'shape': (0x" + "f" * 3900 + ",)}",
+]
+
+
+@pytest.mark.parametrize("header", BAD_HEADERS, ids=range(len(BAD_HEADERS)))
+def test_headers_that_python_chokes_on_are_refused(header):
+    with pytest.raises(Refused):
+        unpack_answer(reply({"weights": Array("float32", (3,), "numpy.ndarray", with_header(header))}), WEIGHTS, {}, 10)
+
+
+def test_a_small_answer_that_unpacks_to_a_large_one_is_refused(monkeypatch):
+    """A hundred million zeros are one piece, named over and over."""
+    monkeypatch.setattr(Array, "inflate", Array.inflate)  # whatever is set below is undone
+    zeros = Array(np.zeros(100_000_000, np.uint8))
+    content, pieces = zeros.deflate(), zeros.children
+    bound_answers(1_000)
+    with pytest.raises(ValueError, match="larger"):
+        Array.inflate(content, children=pieces)
+    bound_answers(150_000_000)
+    assert Array.inflate(content, children=pieces).data == zeros.data
+
+
 BAD_ARRAYS = {
     "missing": {},
     "another name": {"weight": Array(WEIGHTS.numpy())},
@@ -79,6 +120,7 @@ BAD_ARRAYS = {
     "cut off": {"weights": Array("float32", (3,), "numpy.ndarray", npy(WEIGHTS.numpy())[:-1])},
     "more than it says": {"weights": Array("float32", (3,), "numpy.ndarray", npy(WEIGHTS.numpy()) + b"more")},
     "a header that lies": {"weights": Array("float32", (3,), "numpy.ndarray", HUGE_HEADER)},
+    "a transposed array": {"weights": Array("float32", (3,), "numpy.ndarray", TRANSPOSED)},
     "a pickle": {"weights": Array("float32", (3,), "numpy.ndarray", b"\x80\x04K\x01.")},
 }  # fmt: skip
 

@@ -164,7 +164,8 @@ def _status(arguments: Namespace) -> int:
 
     federation = _read(arguments)
     running = local.status(federation)
-    for name in (local.SUPERLINK, *map(local.node_name, range(federation.nodes))):
+    simulation = [local.SIMULATION] if local.SIMULATION in running else []
+    for name in (local.SUPERLINK, *map(local.node_name, range(federation.nodes)), *simulation):
         _say(f"{name:<12} {f'runs as process {running[name].pid}' if name in running else 'does not run'}")
     return 0
 

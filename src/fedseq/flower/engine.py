@@ -25,16 +25,17 @@ VERSION = "version"  # clients keep their memory; the server keeps which version
 class FlowerEngine:
     """Clients train at home; the server checks what they send, and evaluates on its own test set."""
 
-    def __init__(self, task: Task, roster: Roster, run: str, deadline: float):
+    def __init__(self, task: Task, roster: Roster, run: str, deadline: float, wait: float):
         self.task = task
         self.roster = roster
         self.run_name = run
         self.deadline = deadline
+        self.wait = wait
         self.here = SerialEngine(task)
         self.num_parameters = len(self.here.model.parameters)
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Result]:
-        self.roster.look()
+        self.roster.wait_for_any({client for job in jobs for client, _ in job.hops}, self.wait)
         post: Post[_Travel] = Post(self.roster.grid)
         for job in jobs:
             yield from self._go_on(_Travel.begin(job), post)
@@ -72,6 +73,9 @@ class FlowerEngine:
             facts=self.roster.facts,
         )  # fmt: skip
 
+    def _expected_upload(self, job: Job) -> dict[str, Tensor]:
+        return expected_upload(job, self.num_parameters, bool(self.task.momentum))
+
     def _take(self, travel: "_Travel", answer: RecordDict | Refused) -> None:
         """Count the hop, unless it failed or its answer is refused: then the chain goes on from the model before."""
         job, (client, visits) = travel.chain.job, travel.ahead[0]
@@ -79,7 +83,7 @@ class FlowerEngine:
             if isinstance(answer, Refused):
                 raise answer
             examples = len(self.task.clients[client])
-            read = unpack_answer(answer, travel.model, expected_upload(job, self.num_parameters), examples)
+            read = unpack_answer(answer, travel.model, self._expected_upload(job), examples)
         except Refused as refusal:
             travel.skip(str(refusal))
             return
@@ -100,10 +104,12 @@ class _Travel:
 
     @staticmethod
     def begin(job: Job) -> "_Travel":
-        """Without a gate on each hop, visits to the same client in a row are one message (pre-training's epochs)."""
-        stops = [(client, tuple(visit for _, visit in hops)) for client, hops in groupby(job.hops, lambda hop: hop[0])]
-        if job.largest_change is not None:
-            stops = [(client, (visit,)) for client, visit in job.hops]
+        """Pre-training's epochs, which are visits to the same client in a row, are one message."""
+        stops: list[tuple[int, tuple[int, ...]]] = [(client, (visit,)) for client, visit in job.hops]
+        if job.purpose == "pretrain":
+            stops = [
+                (client, tuple(visit for _, visit in all_)) for client, all_ in groupby(job.hops, lambda hop: hop[0])
+            ]
         return _Travel(Chain(guarded(job), dict(job.memory)), job.start, stops)
 
     def skip(self, reason: str) -> None:
@@ -116,12 +122,12 @@ def guarded(job: Job) -> Job:
     return job if job.largest_change is not None else replace(job, largest_change=float("inf"))
 
 
-def expected_upload(job: Job, num_parameters: int) -> dict[str, Tensor]:
+def expected_upload(job: Job, num_parameters: int, momentum: bool = False) -> dict[str, Tensor]:
     """What the algorithm's clients upload beside their model: found out by letting it finish a visit of zeros."""
     zeros = torch.zeros(num_parameters, device=job.start.device)
     hop = Hop(
         start=zeros, weights=zeros, message={name: torch.zeros_like(sent) for name, sent in job.message.items()},
-        memory={}, lr=1.0, gradient_at_start=lambda: zeros, steps=1,
+        memory={}, lr=1.0, gradient_at_start=lambda: zeros, velocity=zeros.clone() if momentum else None, steps=1,
     )  # fmt: skip
     return dict(job.algorithm.finish(hop)[0])
 

@@ -18,7 +18,7 @@ from fedseq.flower.folder import LOOPBACK, Federation
 from fedseq.flower.processes import Process
 from fedseq.flower.readme import database
 
-SUPERLINK = "superlink"
+SUPERLINK, SIMULATION = "superlink", "simulation"
 START_SECONDS = 120.0
 SECONDS_A_NODE = 15.0  # they start together and share the cores
 STOP_SECONDS = 8.0
@@ -86,7 +86,7 @@ def start_superlink(federation: Federation) -> None:
             f"port {federation.port} is taken by another program. Stop it, or make a folder with another --port."
         )
     words = commands.superlink(federation, LOOPBACK, federation.port, database(federation))
-    process = _start(federation, SUPERLINK, words, federation.folder / "superlink")
+    process = start(federation, SUPERLINK, words, federation.folder / "superlink")
     wait_for_answer(federation, process, federation.port, log_file(federation, SUPERLINK))
 
 
@@ -152,7 +152,7 @@ def _start_nodes(federation: Federation, nodes: list[int], say: Callable[[str], 
 
 def _start_node(federation: Federation, node: int) -> Process:
     words = commands.supernode(federation, node, free_port(federation, node))
-    return _start(federation, node_name(node), words, federation.node_home(node))
+    return start(federation, node_name(node), words, federation.node_home(node))
 
 
 def _wait_for_node(
@@ -182,13 +182,15 @@ def free_port(federation: Federation, node: int) -> int:
     raise FedSeqError(f"no port above {federation.port} is free. Make a folder with another --port.")
 
 
-def _start(federation: Federation, name: str, words: list[str], home: Path) -> Process:
+def start(
+    federation: Federation, name: str, words: list[str], home: Path, environment: dict[str, str] | None = None
+) -> Process:
     """Start and record it, with a new log; the one before is kept."""
     log, recorded = log_file(federation, name), _recorded(federation)
     processes.kill([recorded[name]] if name in recorded else [])  # helpers that it may have left
     if log.exists():
         log.replace(log.with_suffix(".old.log"))
-    process = processes.start(words, commands.environment(home), home, log)
+    process = processes.start(words, environment or commands.environment(home), home, log)
     _record(federation, {**recorded, name: process})
     return process
 

@@ -1,12 +1,14 @@
 """What travels between server and clients, and what the server makes of an answer it has no reason to trust."""
 
 import io
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, MetricRecordValues, RecordDict
+from flwr.supercore.inflatable.inflatable_object import get_object_body
 from torch import Tensor
 
 HELLO, TRAIN = "query.hello", "train"
@@ -127,24 +129,41 @@ def unpack_answer(content: RecordDict, weights: Tensor, upload: Mapping[str, Ten
     )
 
 
+_inflate = Array.inflate
+_SLACK = 1 << 25  # an array comes in pieces of some megabytes
+
+
+def bound_answers(largest: int) -> None:
+    """Refuse arrays of more than so many bytes while they are unpacked: a small answer may name a piece many times."""
+
+    def inflate(content: bytes, children: dict | None = None) -> Array:
+        pieces = json.loads(get_object_body(content, Array))["arraychunk_ids"]
+        longest = max((len(piece.data) for piece in (children or {}).values()), default=0)
+        if len(pieces) * longest > largest + _SLACK:
+            raise ValueError("an array larger than any that was asked for")
+        return _inflate(content, children)
+
+    Array.inflate = staticmethod(inflate)  # type: ignore[method-assign,assignment]
+
+
 def _read(name: str, array: Array, like: Tensor) -> Tensor:
     """The array if it has the size, type and shape of `like`, none of which is taken from what it says of itself."""
     if len(array.data) > like.numel() * like.element_size() + _HEADER_BYTES:
         raise Refused(f"{name} has {len(array.data)} bytes, expected {like.numel() * like.element_size()}")
+    wanted = like[:0].cpu().numpy().dtype
     file = io.BytesIO(array.data)
     try:
         if np.lib.format.read_magic(file) != (1, 0):
             raise ValueError("another format")
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    except (ValueError, EOFError) as error:
+        fits = np.lib.format.read_array_header_1_0(file) == (tuple(like.shape), False, wanted)
+    except Exception as error:  # numpy parses the header as Python, which fails in many ways
         raise Refused(f"{name} is no array") from error
-    wanted = np.dtype(str(like.dtype).removeprefix("torch."))
-    if shape != tuple(like.shape) or dtype != wanted:
-        raise Refused(f"{name} is {dtype} {list(shape)}, expected {wanted} {list(like.shape)}")
+    if not fits:
+        raise Refused(f"{name} is not {wanted} {list(like.shape)}")
     numbers = array.data[file.tell() :]
     if len(numbers) != like.numel() * like.element_size():
         raise Refused(f"{name} is cut off")
-    return torch.from_numpy(np.frombuffer(numbers, wanted).reshape(shape).copy()).to(like.device)
+    return torch.from_numpy(np.frombuffer(numbers, wanted).reshape(like.shape).copy()).to(like.device)
 
 
 def _arrays(tensors: Mapping[str, Tensor]) -> ArrayRecord:

@@ -1,5 +1,7 @@
 """Messages under way: sent, answered, or given up at their deadline."""
 
+import queue
+import threading
 import time
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
@@ -11,8 +13,7 @@ from httpx import HTTPError
 from fedseq.flower.messages import Refused
 
 Key = TypeVar("Key", bound=Hashable)
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5  # seconds between two looks for answers
-
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5  # seconds between two looks for an answer
 LONGEST_REASON = 200  # of a text that comes from a client
 APP_FAILED = 2
 # What Flower's error codes mean here.
@@ -24,49 +25,64 @@ _ERRORS = {
 
 
 class Post(Generic[Key]):
+    """Each answer is fetched by a thread of its own: one that trickles in, or never ends, holds up nobody else."""
+
     def __init__(self, grid: Grid):
         self.grid = grid
         self.waiting: dict[str, tuple[Key, float]] = {}  # message id: whom for, and until when
         self.unsent: list[Key] = []
-        self.pause = SHORTEST_PAUSE
+        self.arrived: queue.SimpleQueue[tuple[str, RecordDict | Refused | HTTPError]] = queue.SimpleQueue()
 
     def send(self, key: Key, message: Message, seconds: float) -> None:
         sent = list(self.grid.push_messages([message]))
-        if sent and sent[0]:
-            self.waiting[sent[0]] = (key, time.monotonic() + seconds)
-            self.pause = SHORTEST_PAUSE
-        else:
+        if not sent or not sent[0]:
             self.unsent.append(key)
+            return
+        until = time.monotonic() + seconds
+        self.waiting[sent[0]] = (key, until)
+        threading.Thread(target=self._fetch, args=(sent[0], until), daemon=True, name="fedseq-fetch").start()
 
     def collect(self) -> Iterator[tuple[Key, RecordDict | Refused]]:
-        """Answers that have come, and refusals for those that did not in time. Waits a little if there are none."""
-        found = list(self._look())
-        if not found and self.waiting:
-            time.sleep(self.pause)
-            self.pause = min(LONGEST_PAUSE, self.pause * 1.5)
-        yield from found
-
-    def _look(self) -> Iterator[tuple[Key, RecordDict | Refused]]:
+        """The next answer, and refusals for those that did not come in time. Waits a little for them."""
         for key in self.unsent:
             yield key, Refused("the message could not be sent")
         self.unsent = []
+        if self.waiting:
+            yield from self._next()
         for message_id, (key, until) in list(self.waiting.items()):
-            answer = self._pull(message_id)
-            if answer is None and time.monotonic() > until:
-                answer = Refused("no answer within its deadline")
-            if answer is not None:
+            if time.monotonic() > until:
                 del self.waiting[message_id]
-                yield key, answer
+                yield key, Refused("no answer within its deadline")
 
-    def _pull(self, message_id: str) -> RecordDict | Refused | None:
+    def _next(self) -> Iterator[tuple[Key, RecordDict | Refused]]:
+        try:
+            message_id, answer = self.arrived.get(timeout=LONGEST_PAUSE)
+        except queue.Empty:
+            return
+        if isinstance(answer, HTTPError):
+            raise answer
+        if message_id in self.waiting:  # it was not given up
+            yield self.waiting.pop(message_id)[0], answer
+
+    def _fetch(self, message_id: str, until: float) -> None:
+        pause = SHORTEST_PAUSE
+        while time.monotonic() < until:
+            answer = self._pull(message_id)
+            if answer is not None:
+                self.arrived.put((message_id, answer))
+                return
+            time.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 1.5)
+
+    def _pull(self, message_id: str) -> RecordDict | Refused | HTTPError | None:
         """Message by message: one that can't be read is its sender's loss alone."""
         try:
             found = list(self.grid.pull_messages([message_id]))
             if not found:
                 return None
             return Refused(_meaning(found[0].error)) if found[0].has_error() else found[0].content
-        except HTTPError:  # no client's fault
-            raise
+        except HTTPError as error:  # no client's fault
+            return error
         except Exception as error:  # noqa: BLE001 - whatever a client's bytes make Flower raise
             return Refused(f"its answer can't be read ({type(error).__name__})")
 

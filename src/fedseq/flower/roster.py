@@ -6,7 +6,7 @@ that connected with the key of that client.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from fedseq.flower.messages import HELLO, DataFacts, Refused, pack_facts
 from fedseq.flower.post import Post
 
 HELLO_SECONDS = 120.0  # a client may have to decode its data first
-MOST_FAILURES = 3
+ASK_AGAIN_SECONDS = 20.0
 MOST_EXAMPLES = 10_000_000  # a client's word decides what it weighs
 
 
@@ -31,8 +31,8 @@ class Roster:
     keys: Mapping[int, bytes]  # public key of each client; empty if nodes are believed
     note: Callable[[str], None]
     sizes: dict[int, int] = field(default_factory=dict)  # examples of each client, once known
-    client_of: dict[int, int | None] = field(default_factory=dict)  # by node; None for those who are no client
-    failures: dict[int, int] = field(default_factory=dict)  # to say who it is, by node
+    client_of: dict[int, int] = field(default_factory=dict)  # by node
+    asked: dict[int, float] = field(default_factory=dict)  # nodes that were refused, and when to ask them again
     present: dict[int, bytes] = field(default_factory=dict)  # nodes there now, and the key each came with
 
     def gather(self, seconds: float) -> None:
@@ -58,12 +58,22 @@ class Roster:
         """The node where the client is now."""
         return next((node for node, who in self.client_of.items() if who == client and node in self.present), None)
 
+    def wait_for_any(self, clients: Collection[int], seconds: float) -> None:
+        """Until one of them is there: a round without anybody would be lost, and an outage is soon over."""
+        give_up = time.monotonic() + seconds
+        self.look()
+        while all(self.node(client) is None for client in clients) and time.monotonic() < give_up:
+            time.sleep(1.0)
+            self.look()
+
     def look(self) -> None:
-        """See who is there, and ask those who are new."""
+        """See who is there, and ask those who are new, or have not said yet who they are."""
         self.present = {node.node_id: node.public_key for node in self.grid.get_nodes()}
+        for node in [node for node in self.asked if node not in self.present]:  # it may come back repaired
+            del self.asked[node]
         post: Post[int] = Post(self.grid)
         for node in self.present:
-            if node not in self.client_of:
+            if node not in self.client_of and time.monotonic() >= self.asked.get(node, 0.0):
                 content = RecordDict({"data": pack_facts(self.facts)})
                 post.send(node, Message(content, node, HELLO, ttl=HELLO_SECONDS), HELLO_SECONDS)
         while post.waiting or post.unsent:
@@ -71,17 +81,15 @@ class Roster:
                 self._hear(node, answer)
 
     def _hear(self, node: int, answer: RecordDict | Refused) -> None:
-        """A node that fails to answer is asked a few times; one that is not who it says is not."""
+        """A node that is refused is asked again later: its data may be repaired, or its double be noticed as dead."""
         try:
             if isinstance(answer, Refused):
-                self.failures[node] = self.failures.get(node, 0) + 1
-                if self.failures[node] < MOST_FAILURES:
-                    return
                 raise answer
             self._admit(node, answer)
         except Refused as refusal:
-            self.client_of[node] = None
-            self.note(f"node {node} is not used: {refusal}")
+            if node not in self.asked:
+                self.note(f"node {node} is not used: {refusal}")
+            self.asked[node] = time.monotonic() + ASK_AGAIN_SECONDS
 
     def _admit(self, node: int, answer: RecordDict) -> None:
         told: Mapping[str, object] = answer.config_records.get("client", {})

@@ -15,7 +15,7 @@ from typing import Any
 from fedseq.config import FIELDS
 from fedseq.configfile import coerce
 from fedseq.errors import FedSeqError, unknown
-from fedseq.flower import commands, local, processes
+from fedseq.flower import commands, local
 from fedseq.flower.folder import LOOPBACK, NAME, Federation, write_connection
 from fedseq.flower.runconfig import NOT_OF_A_FEDERATION, toml
 from fedseq.flower.settings import Settings
@@ -48,20 +48,23 @@ def simulate(federation: Federation, changes: Iterable[str], show: Callable[[str
     home = federation.folder / "simulation"
     own = {"keys": "", "out": str(federation.folder / "run-simulation"), "memory-dir": str(home / "memory")}
     options = {**own, **overrides(federation, changes)}
+    if local.SIMULATION in local.status(federation):
+        raise FedSeqError(f"a simulation runs here already. Stop it with: fedseq federation down {federation.folder}")
     home.mkdir(mode=0o700, exist_ok=True)
     port = local.free_port(federation, federation.nodes)
     write_connection(home, federation, port)
-    log = local.log_file(federation, "simulation")
+    log = local.log_file(federation, local.SIMULATION)
     words = commands.superlink(federation, LOOPBACK, port, None)
     words = [*(word for word in words if word != "--enable-supernode-auth"), "--simulation"]
     ray = tempfile.mkdtemp(prefix="fedseq-ray-")  # in the folder, Ray's sockets could have too long a name
-    superlink = processes.start(words, {**_environment(home), "RAY_TMPDIR": ray}, home, log)
+    environment = {**_environment(home), "RAY_TMPDIR": ray}
     try:
+        superlink = local.start(federation, local.SIMULATION, words, home, environment)
         local.wait_for_answer(federation, superlink, port, log)
         nodes = f"num-supernodes={federation.nodes} client-resources-num-cpus=1"
         _follow(federation, home, options, show, "--federation-config", nodes)
     finally:
-        processes.stop([superlink], local.STOP_SECONDS)
+        local.down(federation, [local.SIMULATION])
         shutil.rmtree(ray, ignore_errors=True)
 
 

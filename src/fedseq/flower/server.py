@@ -21,12 +21,15 @@ from fedseq.errors import FedSeqError
 from fedseq.experiment import execute, run_folder
 from fedseq.files import write_json
 from fedseq.flower.engine import FlowerEngine
-from fedseq.flower.messages import DataFacts
+from fedseq.flower.messages import DataFacts, bound_answers
 from fedseq.flower.roster import Roster, read_keys
 from fedseq.flower.settings import Settings, read_run_config
+from fedseq.jobs import Task
 from fedseq.parts import assemble
 from fedseq.progress import Quiet
 from fedseq.results import Run
+
+IDENTITY = "server.json"
 
 
 def make_server_app(algorithm: Callable[[Config], Algorithm] = algorithms.build) -> ServerApp:
@@ -49,6 +52,7 @@ def serve(grid: Grid, config: Config, settings: Settings, algorithm: Callable[[C
     reporter = LogReporter()
     folder = run_folder(settings.out or None, config)
     identity = _identity(folder)
+    bound_answers(0)
     dataset = _server_data(config, settings)
     facts = DataFacts(dataset.shape, dataset.class_names, dataset.mean, dataset.std)
     clients = known(config.num_clients)
@@ -56,22 +60,29 @@ def serve(grid: Grid, config: Config, settings: Settings, algorithm: Callable[[C
     roster = Roster(grid, facts, clients, keys, reporter.note, sizes=dict(enumerate(identity["examples"])))
     roster.gather(settings.wait)
     sizes = [roster.sizes[client] for client in range(clients)]
-    write_json(folder / "federation.json", {**identity, "examples": sizes})
+    write_json(folder / IDENTITY, {**identity, "examples": sizes})
     parts = assemble(config, _without_training_data(dataset), [np.arange(size) for size in sizes])
     parts = replace(parts, algorithm=algorithm(parts.config))
-    run = execute(
-        parts, folder, reporter, lambda _, task: FlowerEngine(task, roster, identity["run"], settings.hop_deadline)
-    )
+
+    def engine(_: Config, task: Task) -> FlowerEngine:
+        made = FlowerEngine(task, roster, identity["run"], settings.hop_deadline, settings.wait)
+        bound_answers(made.here.model.vector.nbytes)
+        return made
+
+    run = execute(parts, folder, reporter, engine)
     reporter.note(f"finished after {run.rounds} rounds; results in {folder}")
     return run
 
 
 def _identity(folder: Path) -> dict[str, Any]:
     """The run's name for its clients, and what they said they hold: both outlive the process."""
-    file = folder / "federation.json"
-    if file.exists():
-        return json.loads(file.read_text())
-    return {"run": secrets.token_hex(16), "examples": []}
+    file = folder / IDENTITY
+    try:
+        with file.open("x", encoding="utf-8") as new:  # of two that start at once, one gives the name
+            new.write(json.dumps({"run": secrets.token_hex(16), "examples": []}))
+    except FileExistsError:
+        pass
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _server_data(config: Config, settings: Settings) -> Dataset:

@@ -35,7 +35,8 @@ def read_run_config(run_config: Mapping[str, Any]) -> tuple[Config, Settings]:
 
 def resolve_federation(given: Mapping[str, Any], own_data: bool) -> Config:
     """A federation's options with its defaults; where clients bring their data, those of a user's own files."""
-    config = resolve(from_mapping({**DEFAULTS, **given, **({"dataset": "npz:own"} if own_data else {})}))
+    chosen = {name: value for name, value in given.items() if value not in (None, "null")}
+    config = resolve(from_mapping({**DEFAULTS, **chosen, **({"dataset": "npz:own"} if own_data else {})}))
     if config.attack is not None:
         raise FedSeqError("attackers are simulated, and clients of a federation are real. Use fedseq run --attack.")
     if config.algorithm == "centralized":

@@ -1,0 +1,37 @@
+"""A node that dies in the midst of its work, over real processes on loopback with TLS and keys."""
+
+from pathlib import Path
+
+from flower.expected import BRIEF, CONFIG, NODES, checksum, lines, on_one_machine, use_client
+from flower.federations import Running, running
+
+
+def test_a_node_killed_in_a_chain_is_passed_over_and_used_again_when_it_is_back(tmp_path):
+    with running(tmp_path / "fed", NODES, config=CONFIG) as fed:
+        kill_and_return(fed, tmp_path)
+
+
+def kill_and_return(fed: Running, tmp_path: Path) -> None:
+    """Client 2's node dies by SIGKILL in the midst of its visit in round 2; it is back for round 3."""
+    processes = fed.folder / "processes.json"
+    use_client(
+        fed,
+        '    if place == ("train", 2, 2):\n'
+        f'        os.kill(json.loads(Path({str(processes)!r}).read_text())["node-2"]["pid"], signal.SIGKILL)\n'
+        "        os._exit(1)\n",
+    )
+    out = tmp_path / "out"
+    fed.run(*BRIEF, f"out={out}", "hop-deadline=45")
+    record = lines(out)[1]
+    assert [hop["client"] for hop in record["skipped"]] == [2]
+    assert record["client_updates"] == NODES - 1
+    expected = on_one_machine(tmp_path / "expected", missing=[(2, 2)], method="random", gate=False)
+    assert checksum(out) == checksum(expected)
+
+    use_client(fed, "")
+    fed.start(2)
+    fed.run(*BRIEF, f"out={out}", "hop-deadline=90", "rounds=3")
+    assert lines(out)[2]["skipped"] == []
+    # FedDyn's memory of client 2 is that of round 1: it was on its disk, and round 2 never counted.
+    expected = on_one_machine(tmp_path / "longer", missing=[(2, 2)], method="random", gate=False, rounds=3)
+    assert checksum(out) == checksum(expected)
