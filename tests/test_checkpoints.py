@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -43,18 +44,19 @@ def test_nothing_saved_is_none(tmp_path):
 
 @pytest.mark.parametrize("name", ["000002.json", "000002.safetensors", "memory/4-2.safetensors"])
 def test_any_flipped_bit_or_cut_is_noticed(tmp_path, name):
-    content = None
+    save_checkpoint(tmp_path, progress(1, {4: 1}), {})
+    save_checkpoint(tmp_path, progress(2, {4: 2}), {})
+    intact = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    content = intact[tmp_path / name]
     for cut in (False, True):
-        save_checkpoint(tmp_path, progress(1, {4: 1}), {})
-        save_checkpoint(tmp_path, progress(2, {4: 2}), {})
-        content = (tmp_path / name).read_bytes()
         for position in range(0, len(content), max(1, len(content) // 25)):
             damaged = content[:position] if cut else _flip(content, position)
             (tmp_path / name).write_bytes(damaged)
             with pytest.warns(UserWarning, match="damaged"):
                 loaded, _ = load_checkpoint(tmp_path)
             assert loaded.round == 1
-        (tmp_path / name).write_bytes(content)
+            for path, whole in intact.items():  # what is damaged was set aside, and what refers to it
+                path.write_bytes(whole)
     assert load_checkpoint(tmp_path)[0].round == 2
 
 
@@ -96,3 +98,19 @@ def test_the_manifest_names_every_file_with_its_digest(tmp_path):
         name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
         for name in ("memory/2-1.safetensors", "000001.safetensors")
     }
+
+
+@pytest.mark.parametrize("name", ["000002.safetensors", "memory/4-2.safetensors"])
+def test_what_a_damaged_checkpoint_vouched_for_is_written_anew(tmp_path, name):
+    """Run again, round 2 may end with other memory (a client of a federation that is refused this time)."""
+    save_checkpoint(tmp_path, progress(1, {4: 1}), {})
+    save_checkpoint(tmp_path, progress(2, {4: 2}), {})
+    (tmp_path / name).write_bytes(b"damaged")
+    with pytest.warns(UserWarning, match="damaged"):
+        load_checkpoint(tmp_path)
+    again = progress(2, {4: 2})
+    again = replace(again, memory={4: {key: value + 1 for key, value in again.memory[4].items()}})
+    save_checkpoint(tmp_path, again, {})
+    loaded, _ = load_checkpoint(tmp_path)
+    for key, value in again.memory[4].items():
+        assert torch.equal(loaded.memory[4][key], value)
