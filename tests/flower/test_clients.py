@@ -4,12 +4,15 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from fedseq.config import Config
 from fedseq.data import load_dataset
 from fedseq.flower.settings import Settings
 from flower.expected import CONFIG, checksum, lines, on_one_machine, use_client
 from flower.federations import running
+
+pytestmark = pytest.mark.timeout(900)  # real processes, and perhaps a busy machine
 
 EVIL = {
     2: "weights[:1] = float('nan')",

@@ -12,6 +12,8 @@ from fedseq.errors import FedSeqError
 from flower.expected import BRIEF, CONFIG, NODES, checksum, lines, on_one_machine
 from flower.federations import running
 
+pytestmark = pytest.mark.timeout(900)  # real processes, and perhaps a busy machine
+
 
 def test_a_killed_server_continues_from_its_last_checkpoint(tmp_path):
     out = tmp_path / "out"

@@ -11,6 +11,8 @@ from fedseq.trained import evaluate_run
 from flower.expected import CONFIG, NODES, checksum, lines, on_one_machine
 from flower.federations import Running, running
 
+pytestmark = pytest.mark.timeout(900)  # real processes, and perhaps a busy machine
+
 SOAK = os.environ.get("FEDSEQ_SOAK") == "1"
 CASES = [{"algorithm": "fedseq+feddyn"}] + SOAK * [
     {"algorithm": "fedseq+scaffold", "superclient_epochs": 2, "rounds": 4},
