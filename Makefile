@@ -13,9 +13,9 @@ help:  ## list the targets
 demo: install  ## set up and compare FedAvg, FedSeq and FedSeqInter on embedded data
 	$(BIN)/fedseq demo
 
-# Many tests wait for processes more than they compute: two at a time, those who wait first.
+# Many tests wait for processes more than they compute: three at a time, those who wait first.
 test: install  ## set up and run the whole test suite
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/flower tests/engines tests
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests/flower tests/engines tests
 
 soak: install  ## the long versions of the reliability tests (about an hour)
 	FEDSEQ_SOAK=1 $(BIN)/pytest -q tests/test_reliability.py tests/engines tests/flower --timeout 3600
