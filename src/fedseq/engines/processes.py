@@ -15,7 +15,7 @@ import pickle
 import sys
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -86,13 +86,7 @@ class ProcessEngine:
         return SerialEngine(self.task)
 
     def evaluate(self, weights: Tensor) -> Evaluation:
-        batches = range(num_batches(self.task.test))
-        size = max(1, len(batches) // (CHUNKS_PER_WORKER * len(self.workers)))
-        chunks = [Batches(weights, batches[first : first + size]) for first in range(0, len(batches), size)]
-        sums: dict[int, list[BatchSums]] = {}
-        for chunk, reply in self._ask(chunks):
-            sums[chunk.numbers.start] = reply
-        return fold(self.task, chain.from_iterable(sums[first] for first in sorted(sums)))
+        return evaluate_in_chunks(self._ask, self.task, weights, len(self.workers))
 
     def close(self) -> None:
         for worker in self.workers:
@@ -180,6 +174,17 @@ class _Worker:
         self.connection.close()
         self.inbox.close()
         self.outbox.close()
+
+
+def evaluate_in_chunks(
+    ask: Callable[[list[Batches]], Iterator[tuple[Batches, list[BatchSums]]]], task: Task, weights: Tensor, workers: int
+) -> Evaluation:
+    """The evaluation by whoever is asked, in pieces that come back in any order and are folded in theirs."""
+    batches = range(num_batches(task.test))
+    size = max(1, len(batches) // (CHUNKS_PER_WORKER * workers))
+    chunks = [Batches(weights, batches[first : first + size]) for first in range(0, len(batches), size)]
+    sums = {chunk.numbers.start: reply for chunk, reply in ask(chunks)}
+    return fold(task, chain.from_iterable(sums[first] for first in sorted(sums)))
 
 
 def length(task: Task, job: Job) -> int:

@@ -11,7 +11,6 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import ray
@@ -20,12 +19,12 @@ from ray import exceptions
 from torch import Tensor
 
 from fedseq.engines.parcels import as_array, lasting_copy, unpack
-from fedseq.engines.processes import CHUNKS_PER_WORKER, DEATHS_PER_REQUEST, hopeless, length
+from fedseq.engines.processes import DEATHS_PER_REQUEST, evaluate_in_chunks, hopeless, length
 from fedseq.engines.ray_cluster import connected
 from fedseq.engines.ray_worker import packed, ship, work
 from fedseq.engines.worker import Batches, Reply, WorkerError
 from fedseq.errors import FedSeqError
-from fedseq.evaluation import BatchSums, Evaluation, fold, num_batches
+from fedseq.evaluation import Evaluation
 from fedseq.jobs import Job, Result, Task
 
 # A worker, its machine, or the only copy of a result is gone: the same job gives the same result elsewhere.
@@ -49,7 +48,7 @@ class RayEngine:
         try:
             self.key = uuid.uuid4().hex
             self.shipment: ray.ObjectRef | None = ray.put(ship(task))
-        except BaseException:
+        except BaseException:  # also Ctrl-C: a cluster that was started must not be left behind
             self.close()
             raise
 
@@ -58,13 +57,7 @@ class RayEngine:
             yield replace(result, start=job.start)
 
     def evaluate(self, weights: Tensor) -> Evaluation:
-        batches = range(num_batches(self.task.test))
-        size = max(1, len(batches) // (CHUNKS_PER_WORKER * min(_cores(), self.workers or _cores())))
-        chunks = [Batches(weights, batches[first : first + size]) for first in range(0, len(batches), size)]
-        sums: dict[int, list[BatchSums]] = {}
-        for chunk, reply in self._ask(chunks):
-            sums[chunk.numbers.start] = reply
-        return fold(self.task, chain.from_iterable(sums[first] for first in sorted(sums)))
+        return evaluate_in_chunks(self._ask, self.task, weights, min(_cores(), self.workers or _cores()))
 
     def close(self) -> None:
         self.shipment = None

@@ -105,7 +105,7 @@ def _init(problem: str, **options: Any) -> None:
         except (OSError, RuntimeError, ValueError, AssertionError) as error:  # ConnectionError is an OSError
             ray.shutdown()
             raise FedSeqError(f"{problem}: {error}") from None
-        except BaseException:
+        except BaseException:  # also Ctrl-C, which leaves half a cluster
             ray.shutdown()
             raise
 
