@@ -43,9 +43,9 @@ if __name__ == "__main__":
     x, y = (torch.as_tensor(array) for array in load_digits(return_X_y=True))
     x, y, test = x[:1500].float() / 16, y[:1500], (x[1500:].float() / 16, y[1500:])
     clients = [(x[y == digit], y[y == digit]) for digit in range(10)]  # each knows one digit only
-    for algorithm in ("fedavg", smoothed(), superclients(smoothed())):
+    groups = [(0, 2, 4, 6, 8), (1, 3, 5, 7, 9)]
+    for algorithm, chains in (("fedavg", None), (smoothed(), None), (superclients(smoothed()), groups)):
         run = fedseq.federate(
-            partial(torch.nn.Linear, 64, 10), clients, test, algorithm,
-            groups=[(0, 2, 4, 6, 8), (1, 3, 5, 7, 9)], rounds=20, fraction=0.5,
-        )  # fmt: skip
+            partial(torch.nn.Linear, 64, 10), clients, test, algorithm, groups=chains, rounds=20, fraction=0.5
+        )
         print(f"{run.config.algorithm}: {run.final_accuracy():.1%}")  # noqa: T201

@@ -1,10 +1,36 @@
-"""Every test works in a folder of its own and leaves the user's cache alone."""
+"""Every test has a folder of its own and leaves the user's cache alone. Kernels are compiled once for all of them."""
+
+import os
+import shutil
+from pathlib import Path
 
 import pytest
 
+from fedseq.models import kernels
+
+COMPILED = pytest.StashKey[Path]()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before test files are read, some of which ask for kernels, and before processes of xdist start."""
+    config = session.config
+    config.stash[COMPILED] = config.cache.mkdir("fedseq")
+    os.environ["FEDSEQ_CACHE"] = str(config.stash[COMPILED])
+    if not hasattr(config, "workerinput"):
+        kernels.load()
+        kernels.available()
+
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
+def own_folder(tmp_path, monkeypatch, pytestconfig):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDSEQ_CACHE", str(tmp_path / "cache"))
+    cache = tmp_path.with_name(f"{tmp_path.name}-cache")
+    monkeypatch.setenv("FEDSEQ_CACHE", str(cache))
     monkeypatch.delenv("FEDSEQ_DATA", raising=False)
+    for library in pytestconfig.stash[COMPILED].glob("kernels-*/*.so"):
+        place = cache / library.parent.name
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            (place / library.name).hardlink_to(library)
+        except OSError:  # on another disk
+            shutil.copy2(library, place)

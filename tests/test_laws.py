@@ -1,4 +1,4 @@
-"""Laws that every algorithm obeys, over all compositions [fedseq|fedseqinter][+local rule][+server rule].
+"""Laws that every algorithm obeys, over compositions [fedseq|fedseqinter][+local rule][+server rule][+average].
 
 Where a law says "is", the weights are the same bits.
 """
@@ -15,15 +15,23 @@ from torch import Tensor, nn
 
 import fedseq
 from algorithms.toys import final_state, final_weights
-from fedseq import FedSeqError, algorithms, seeds
+from fedseq import FedSeqError, algorithms
 from fedseq.algorithms.base import FEDAVG, aggregate, initial_state
-from fedseq.config import Config, resolve
-from fedseq.engines import ENGINES
-from fedseq.names import LOCAL_RULES, SERVER_RULES, parse_algorithm
+from fedseq.basics import seeds
+from fedseq.engines.serial import open_serial
+from fedseq.options.algorithm_names import AlgorithmName, parse_algorithm
+from fedseq.options.resolve import resolve
+from fedseq.options.tables import AVERAGES, ENGINES, SERVER_RULES, Row
+from fedseq.runs.reading import read_run
+from fitting import that_fit
 
 LOCALS = ["", "fedprox", "scaffold", "feddyn"]
 SERVERS = ["", *SERVER_RULES]
-INNERS = [(local, server) for local in LOCALS for server in SERVERS if not (local == "feddyn" and server)]
+INNERS: list[tuple[str, ...]] = [
+    (local, server) for local in LOCALS for server in SERVERS if not (local == "feddyn" and server)
+]
+INNERS += [("relay",), ("relay", "lookahead")]
+INNERS += [("ema",), ("window",), ("feddyn", "ema"), ("scaffold", "lookahead", "window")]
 SIZES = [9, 4, 1, 6, 12, 3]
 GROUPS = [(0, 3), (4,), (1, 2, 5)]
 SINGLETONS = [(k,) for k in range(len(SIZES))]
@@ -47,18 +55,25 @@ def make_clients(sizes: list[int]) -> list[tuple[Tensor, Tensor]]:
 
 CLIENTS = make_clients(SIZES)
 OPTIONS = {
-    "rounds": 3, "fraction": 0.7, "lr": 0.2, "batch_size": 4, "client_epochs": 2, "seed": 11, "exemplars": 0,
-    "weight_decay": 0.01, "mu": 0.3, "alpha_dyn": 0.5, "eval_every": 100,
-    "engine": "serial",
+    "rounds": 3, "fraction": 0.7, "lr": 0.2, "batch_size": 4, "client_epochs": 2, "seed": 11,
+    "weight_decay": 0.01, "eval_every": 100, "engine": "serial",
 }  # fmt: skip
+RULES = {"mu": 0.3, "alpha_dyn": 0.5}
 
 
 def train(folder, algorithm, *, clients=CLIENTS, groups=GROUPS, model=network, **options) -> np.ndarray:
     """The final weights of a run."""
     loss = options.pop("loss", nn.functional.cross_entropy)
+    parsed = parse_algorithm(algorithm) if isinstance(algorithm, str) else AlgorithmName()
+    superclients = parsed.superclients if isinstance(algorithm, str) else algorithm.superclients
+    rules = {name: value for name, value in RULES.items() if name in parsed.parameters()}
+    chosen = {**OPTIONS, **rules, **options}
+    if isinstance(algorithm, str):
+        chosen = that_fit(algorithm, **chosen)
     run = fedseq.federate(
-        model, clients, CLIENTS[0], algorithm, loss=loss, groups=groups, folder=folder, **{**OPTIONS, **options}
-    )
+        model, clients, CLIENTS[0], algorithm, loss=loss, groups=groups if superclients else None, folder=folder,
+        **chosen,
+    )  # fmt: skip
     return final_weights(run)
 
 
@@ -81,6 +96,13 @@ def test_fedprox_with_mu_0_is_fedavg(tmp_path, usual, topology, server):
     plain = usual(compose(topology, server))
     assert same(train(tmp_path, compose(topology, "fedprox", server), mu=0.0), plain)
     assert not same(usual(compose(topology, "fedprox", server)), plain)
+
+
+@pytest.mark.parametrize("topology", ["", "fedseq", "fedseqinter"])
+def test_relay_with_momentum_0_is_fedavg(tmp_path, usual, topology):
+    plain = usual(compose(topology))
+    assert same(train(tmp_path, compose(topology, "relay"), relay_momentum=0.0), plain)
+    assert not same(usual(compose(topology, "relay")), plain)
 
 
 @pytest.mark.parametrize("algorithm", ["feddyn", "fedseq+feddyn"])
@@ -180,6 +202,31 @@ def test_fairavg_of_unequal_sizes_is_not(usual):
     assert not same(usual("fairavg"), usual("fedavg"))
 
 
+NEUTRAL = {"lookahead": {"lookahead": 0.0}, "ghbm": {"server_momentum": 0.0}, "ema": {"ema_decay": 0.0},
+           "window": {"window": 1}}  # fmt: skip
+
+
+@pytest.mark.parametrize("topology", ["", "fedseq", "fedseqinter"])
+@pytest.mark.parametrize("inner", ["", "fedprox", "scaffold"])
+@pytest.mark.parametrize("rule", NEUTRAL)
+def test_rules_over_rounds_with_neutral_values_are_the_inner_algorithm(tmp_path, rule, inner, topology):
+    merges = {"merge_every": 2} if topology == "fedseqinter" else {}
+    name = compose(topology, inner, rule)
+    plain = train(tmp_path / "plain", compose(topology, inner), rounds=4, **merges)
+    assert same(train(tmp_path / "neutral", name, rounds=4, **merges, **NEUTRAL[rule]), plain)
+    assert not same(train(tmp_path / "usual", name, rounds=4, **merges), plain)
+
+
+@pytest.mark.parametrize("inner", ["fedseq", "fedseqinter+fedprox+lookahead", "scaffold+fedavgm", "fedseq+feddyn"])
+@pytest.mark.parametrize("average", AVERAGES)
+def test_an_average_leaves_what_is_trained_as_it_is(tmp_path, usual, average, inner):
+    averaged = train(tmp_path / "averaged", compose(inner, average))
+    raw = train(tmp_path / "raw", inner)
+    assert not same(averaged, raw) or "fedseqinter" in inner  # which has merged once
+    states = [final_state(tmp_path / name) for name in ("averaged", "raw")]
+    assert all(same(states[0][name], states[1][name]) for name in states[1])
+
+
 # --- what a round may not depend on ----------------------------------------------------------------------------------
 
 
@@ -200,20 +247,20 @@ def test_weights_sum_to_one(tmp_path, name):
 class Reversed:
     """The serial engine with the last job's result first."""
 
-    def __init__(self, *args: Any, build=ENGINES["serial"]):
-        self.engine = build(*args)
+    def __init__(self, *args: Any):
+        self.engine = open_serial(*args)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
-    def run(self, jobs):
-        yield from reversed(list(self.engine.run(jobs)))
+    def run(self, jobs, stopped):
+        yield from reversed(list(self.engine.run(jobs, stopped)))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_order_of_arrival_gives_the_same_bits_and_so_does_a_second_run(tmp_path, monkeypatch, usual, name):
     first = usual(name)
-    monkeypatch.setitem(ENGINES, "serial", Reversed)
+    monkeypatch.setitem(ENGINES, "serial", Row(f"{__name__}:Reversed"))
     assert same(train(tmp_path, name), first)
 
 
@@ -226,7 +273,7 @@ def test_another_seed_gives_another_model(tmp_path, usual, name):
 @pytest.mark.parametrize("answers", [0, 1])
 def test_a_round_in_which_nobody_trained_changes_nothing(name, answers):
     """No result at all, or that of a chain whose clients all dropped out: no examples, no uploads, the same model."""
-    algorithm = algorithms.build(resolve(Config(algorithm=name)))
+    algorithm = algorithms.build(resolve({"algorithm": name}))
     setting = algorithms.Setting(num_clients=6, num_units=3, units_per_round=2, num_parameters=3)
     before = initial_state(algorithm, torch.arange(4.0), setting)
     start = torch.arange(4.0)
@@ -263,6 +310,24 @@ def test_a_chain_visits_each_client_once_a_pass_in_a_new_order_and_goes_on_from_
     assert torch.allclose(starts[24], ends[23], atol=1e-6)  # one superclient: the mean is its model
 
 
+@pytest.mark.parametrize("inner", ["", "feddyn", "scaffold", "relay", "lookahead"])
+def test_superclients_that_are_all_joined_are_one(tmp_path, usual, inner):
+    name, everybody = compose("fedseq", inner), [tuple(range(len(SIZES)))]
+    joined = train(tmp_path / "joined", name, fraction=1.0, joined=len(GROUPS))
+    assert same(joined, train(tmp_path / "one", name, fraction=1.0, groups=everybody))
+    assert not same(joined, train(tmp_path / "apart", name, fraction=1.0))
+
+
+def test_superclients_are_joined_in_the_first_rounds_only(tmp_path):
+    """Of 2, 1 and 3 clients, all drawn: two of them make one chain, and the third is left for another."""
+    train(tmp_path, "fedseq", fraction=1.0, joined=2, joined_rounds=2, rounds=4)
+    sizes = [len(group) for group in GROUPS]
+    for line in read_run(tmp_path).metrics:
+        together = [line["drawn"][:2], line["drawn"][2:]] if line["round"] <= 2 else [[unit] for unit in line["drawn"]]
+        assert line["units"] == [units[0] for units in together]
+        assert [len(chain) for chain in line["clients"]] == [sum(sizes[unit] for unit in units) for units in together]
+
+
 def test_slots_start_alike_and_apart(tmp_path):
     """FedSeqInter's slots hold theta_0 at first, the same model again after a merge, and their own in between."""
     for rounds, alike in ((2, False), (3, True), (4, False)):
@@ -287,17 +352,24 @@ PAPER = [
 MORE = [
     "centralized", "fedseq+scaffold", "fedseqinter+scaffold", "fedavgm", "fedadam", "fedyogi", "fairavg",
     "fedseq+fedavgm", "fedseqinter+fedadam", "scaffold+fedyogi", "fedseq+fedprox+fairavg",
+    "lookahead", "fedseq+lookahead+ema", "fedseqinter+ghbm", "fedseq+feddyn+window",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_composition_is_named_as_it_is_built(name):
-    assert algorithms.build(resolve(Config(algorithm=name))).name == name
+    assert algorithms.build(resolve({"algorithm": name})).name == name
+
+
+def random_groups(name: str) -> dict[str, Any]:
+    return {"method": "random"} if parse_algorithm(name).superclients else {}
 
 
 @pytest.mark.parametrize("name", [*PAPER, *MORE])
 def test_every_name_runs(tmp_path, name):
-    run = fedseq.run(dataset="digits", algorithm=name, rounds=2, method="random", engine="serial", folder=tmp_path)
+    run = fedseq.run(
+        dataset="digits", algorithm=name, rounds=2, engine="serial", folder=tmp_path, **random_groups(name)
+    )
     assert run.finished
     assert [record["round"] for record in run.metrics] == [1, 2]
     assert all(0.0 <= record["accuracy"] <= 1.0 for record in run.metrics)
@@ -311,14 +383,24 @@ def test_feddyn_takes_no_other_server_rule(topology, server):
 
 
 @pytest.mark.parametrize(
-    "name", ["fedprox+fedseq", "fedavgm+fedprox", "fedavgm+fedseqinter", "fedseq+fedavgm+scaffold"]
+    "name",
+    [
+        "fedprox+fedseq",
+        "fedavgm+fedprox",
+        "fedavgm+fedseqinter",
+        "fedseq+fedavgm+scaffold",
+        "ema+fedavgm",
+        "window+fedseq",
+    ],
 )
 def test_parts_in_another_order_are_refused(name):
     with pytest.raises(FedSeqError, match="is not in the form"):
         parse_algorithm(name)
 
 
-@pytest.mark.parametrize("name", ["fedseq+fedseqinter", "fedprox+scaffold", "fedavgm+fedadam", "fedseq+fedseq"])
+@pytest.mark.parametrize(
+    "name", ["fedseq+fedseqinter", "fedprox+scaffold", "fedavgm+fedadam", "fedseq+fedseq", "ema+window"]
+)
 def test_two_parts_of_a_kind_are_refused(name):
     with pytest.raises(FedSeqError, match="is not in the form"):
         parse_algorithm(name)
@@ -333,11 +415,11 @@ def test_two_parts_of_a_kind_are_refused(name):
     ],
 )  # fmt: skip
 def test_the_papers_defaults(name, option, value):
-    assert getattr(resolve(Config(algorithm=name)), option) == value
+    assert resolve({"algorithm": name}).options().get(option) == value
 
 
 def test_the_papers_defaults_may_be_overridden():
-    assert resolve(Config(algorithm="fedseqinter+fedprox", mu=0.2)).mu == 0.2
+    assert dict(resolve({"algorithm": "fedseqinter+fedprox", "mu": 0.2}).rules)["mu"] == 0.2
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
@@ -351,13 +433,8 @@ def test_feddyn_refuses_an_alpha_that_the_server_can_not_divide_by(alpha):
 
 def test_scaffold_option_2_refuses_momentum_in_the_config_and_in_python(tmp_path):
     with pytest.raises(FedSeqError, match="plain SGD"):
-        resolve(Config(algorithm="scaffold", scaffold_option=2, momentum=0.5))
+        resolve({"algorithm": "scaffold", "scaffold_option": 2, "momentum": 0.5})
     with pytest.raises(FedSeqError, match="plain SGD"):
         train(tmp_path, algorithms.scaffold(2), momentum=0.5)
     with pytest.raises(FedSeqError, match="options 1 and 2"):
         algorithms.scaffold(3)
-
-
-def test_tables_of_names_agree():
-    assert set(algorithms.LOCAL_RULES) == {"", *LOCAL_RULES}
-    assert set(algorithms.SERVER_RULES) == {"", *SERVER_RULES}

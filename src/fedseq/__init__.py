@@ -8,27 +8,46 @@ Names are loaded when they are first used, so that `import fedseq` and the comma
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedseq.errors import FedSeqError
-from fedseq.version import VERSION
+from fedseq.basics.errors import FedSeqError
 
-__version__ = VERSION
+if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` says the same to Python
+    from fedseq import algorithms
+    from fedseq.algorithms import Algorithm, Hop, Setting
+    from fedseq.options.config import Config
+    from fedseq.runs.bring_your_own import federate, federate_indexed
+    from fedseq.runs.experiment import resume, run
+    from fedseq.runs.own_data import federate_by
+    from fedseq.runs.prediction import load_model
+    from fedseq.runs.reading import Run, read_run
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Algorithm", "Config", "FedSeqError", "Hop", "Run", "Setting", "__version__", "algorithms", "federate",
+    "federate_by", "federate_indexed", "load_model", "read_run", "resume", "run",
+]  # fmt: skip
 
 _HOMES = {
     "Algorithm": "algorithms", "Hop": "algorithms", "Setting": "algorithms", "algorithms": "",
-    "Config": "config",
-    "federate": "own", "federate_indexed": "own", "resume": "experiment", "run": "experiment",
-    "load_model": "trained",
-    "Run": "results", "read_run": "results",
+    "Config": "options.config",
+    "federate": "runs.bring_your_own", "federate_indexed": "runs.bring_your_own", "federate_by": "runs.own_data",
+    "resume": "runs.experiment", "run": "runs.experiment",
+    "load_model": "runs.prediction",
+    "Run": "runs.reading", "read_run": "runs.reading",
 }  # fmt: skip
 
-__all__ = ["FedSeqError", "__version__", *_HOMES]
+
+if not TYPE_CHECKING:  # so that a type checker finds a misspelt name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'fedseq' has no attribute '{name}'")
+        home = _HOMES[name]
+        module = importlib.import_module(f"fedseq.{home or name}")
+        return getattr(module, name) if home else module
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'fedseq' has no attribute '{name}'")
-    home = _HOMES[name]
-    module = importlib.import_module(f"fedseq.{home or name}")
-    return getattr(module, name) if home else module
+def __dir__() -> list[str]:
+    return __all__

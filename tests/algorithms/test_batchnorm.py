@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import fedseq
-from fedseq import seeds
+from fedseq.basics import seeds
+from fitting import that_fit
 
 from .toys import half_square
 
@@ -68,13 +69,26 @@ def mean(states: list[State], name: str, weights: list[int]) -> np.ndarray:
 def federate(folder, algorithm: str) -> State:
     run = fedseq.federate(
         model, CLIENTS, CLIENTS[0], algorithm, loss=half_square, fraction=1.0, lr=LR, weight_decay=WD, seed=SEED,
-        batch_size=BATCH, mu=PULL, alpha_dyn=PULL, server_lr=0.5, server_momentum=0.9, rounds=1, engine="serial",
-        folder=folder,
+        batch_size=BATCH, rounds=1, engine="serial", folder=folder,
+        **that_fit(algorithm, mu=PULL, alpha_dyn=PULL, server_lr=0.5, server_momentum=0.9),
     )  # fmt: skip
     return load_file(run.folder / "weights.safetensors")
 
 
-RULES = ["fedavg", "fedprox", "scaffold", "feddyn", "fairavg", "fedavgm", "fedadam", "fedyogi"]
+RULES = [
+    "fedavg",
+    "fedprox",
+    "scaffold",
+    "feddyn",
+    "fairavg",
+    "fedavgm",
+    "fedadam",
+    "fedyogi",
+    "lookahead",
+    "ghbm",
+    "ema",
+    "window",
+]
 
 
 @pytest.mark.parametrize("algorithm", RULES)

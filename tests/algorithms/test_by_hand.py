@@ -17,7 +17,8 @@ import pytest
 import torch
 
 import fedseq
-from fedseq.results import Run
+from fedseq.runs.reading import Run
+from fitting import that_fit
 
 from .toys import final_memory, final_state, final_weights, half_square, line, points, quadratic
 
@@ -214,8 +215,8 @@ CASES: dict[str, tuple[str, dict, Callable[[Chains], Expected]]] = {
 def federate(folder, algorithm: str, **options) -> Run:
     """3 of 7 clients, or 2 of 3 superclients, a round."""
     return fedseq.federate(
-        line, CLIENTS, TEST, algorithm, loss=half_square, groups=GROUPS, folder=folder,
-        **{**OPTIONS, "fraction": 0.7 if "seq" in algorithm else 0.45, **options},
+        line, CLIENTS, TEST, algorithm, loss=half_square, folder=folder,
+        **that_fit(algorithm, GROUPS, **{**OPTIONS, "fraction": 0.7 if "seq" in algorithm else 0.45, **options}),
     )  # fmt: skip
 
 
@@ -275,7 +276,7 @@ def test_feddyn_reports_the_uniform_mean_of_the_clients_too(tmp_path):
 def test_feddyn_accuracy_of_both_models_is_recorded(tmp_path):
     generator = torch.Generator().manual_seed(0)
     clients = [(torch.randn(6, 4, generator=generator), torch.arange(6) % 3) for _ in range(3)]
-    options = {"rounds": 2, "fraction": 1.0, "exemplars": 0, "engine": "serial"}
+    options = {"rounds": 2, "fraction": 1.0, "engine": "serial"}
     run = fedseq.federate(lambda: torch.nn.Linear(4, 3), clients, clients[0], "feddyn", folder=tmp_path, **options)
     assert all({"accuracy", "accuracy_client_mean"} <= record.keys() for record in run.metrics)
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import fedseq
+from fitting import that_fit
 
 from .toys import final_weights, half_square, line, points, quadratic
 
@@ -40,9 +41,9 @@ def biased_point(alpha: float) -> np.ndarray:
 
 def limit(folder, algorithm: str, groups=((0,), (1,), (2,), (3,)), clients=CLIENTS, **options) -> np.ndarray:
     run = fedseq.federate(
-        line, clients, CLIENTS[0], algorithm, loss=half_square, groups=groups, fraction=1.0, lr=LR, weight_decay=0.0,
-        client_epochs=STEPS, alpha_dyn=ALPHA, engine="serial", folder=folder,
-        **{"rounds": 40, "eval_every": 1000, **options},
+        line, clients, CLIENTS[0], algorithm, loss=half_square, fraction=1.0, lr=LR, weight_decay=0.0,
+        client_epochs=STEPS, engine="serial", folder=folder,
+        **that_fit(algorithm, groups, **{"rounds": 40, "eval_every": 1000, "alpha_dyn": ALPHA, **options}),
     )  # fmt: skip
     return final_weights(run)
 

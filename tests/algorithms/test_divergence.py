@@ -11,7 +11,8 @@ from torch import nn
 
 import fedseq
 from fedseq import FedSeqError
-from fedseq.checkpoints import load_checkpoint
+from fedseq.runs.checkpoints import load_checkpoint
+from fitting import that_fit
 
 from .toys import half_square, points
 
@@ -31,9 +32,9 @@ def slope() -> nn.Module:
 def test_divergence_names_the_place_and_keeps_the_last_finite_model(tmp_path, algorithm, unit):
     with pytest.raises(FedSeqError, match=rf"diverged in round \d+, unit {unit}, client 2: .*--lr") as raised:
         fedseq.federate(
-            slope, CLIENTS, CLIENTS[0], algorithm, loss=half_square, groups=[(0, 1), (2, 3)],
-            fraction=1.0, lr=1e6, weight_decay=0.0, mu=1e-9, alpha_dyn=1e-9, rounds=50, engine="serial",
-            folder=tmp_path,
+            slope, CLIENTS, CLIENTS[0], algorithm, loss=half_square,
+            fraction=1.0, lr=1e6, weight_decay=0.0, rounds=50, engine="serial", folder=tmp_path,
+            **that_fit(algorithm, [(0, 1), (2, 3)], mu=1e-9, alpha_dyn=1e-9),
         )  # fmt: skip
     round_ = int(str(raised.value).split("round ")[1].split(",")[0])
     loaded = load_checkpoint(tmp_path / "checkpoints")

@@ -41,11 +41,13 @@ def test_the_file_runs(tmp_path):
 @pytest.mark.parametrize("wrap", [lambda inner: inner, fedseqinter, fedavgm])
 def test_without_smoothing_it_is_scaffold(tmp_path, wrap):
     smoothed = runpy.run_path(str(EXAMPLE))["smoothed"]
-    options = {"loss": half_square, "groups": [(0, 2), (1,)], "rounds": 4, "fraction": 0.7, "engine": "serial"}
+    options = {"loss": half_square, "rounds": 4, "fraction": 0.7, "engine": "serial"}
 
     def weights(algorithm) -> np.ndarray:
+        groups = [(0, 2), (1,)] if algorithm.superclients else None
+        folder = tmp_path / algorithm.name
         return final_weights(
-            fedseq.federate(line, CLIENTS, CLIENTS[0], algorithm, folder=tmp_path / algorithm.name, **options)
+            fedseq.federate(line, CLIENTS, CLIENTS[0], algorithm, groups=groups, folder=folder, **options)
         )
 
     assert weights(wrap(smoothed(keep=0.0))) == pytest.approx(weights(wrap(scaffold(2))), abs=1e-6)

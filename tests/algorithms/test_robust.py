@@ -1,11 +1,16 @@
 """Median and trimmed mean, by hand and under attack."""
 
+import re
+import warnings
+
 import numpy as np
 import pytest
 import torch
 
 import fedseq
-from fedseq.algorithms.robust import coordinate_median, coordinate_trimmed_mean
+from fedseq.algorithms import Setting, ema, median
+from fedseq.algorithms import fedseq as fedseq_
+from fedseq.algorithms.robust import coordinate_median, coordinate_trimmed_mean, too_few
 
 
 @pytest.mark.parametrize(
@@ -46,3 +51,35 @@ def test_one_attacker_in_ten_does_not_move_the_model(tmp_path, rule):
     clean, attacked, averaged = go("clean", rule), go("attacked", rule, **attack), go("averaged", "fedavg", **attack)
     assert np.abs(attacked - clean).max() < 0.2
     assert np.abs(averaged - clean).max() > 1000
+
+
+@pytest.mark.parametrize(
+    ("rule", "clients", "fraction", "words"),
+    [
+        ("median", 10, 0.2, "merges 2 of 10 units.*needs 3: one liar is not outvoted. Use --fraction 0.3"),
+        ("trimmed-mean", 6, 0.5, "merges 3 of 6 units.*needs 5: all but the middle.*--fraction 0.84"),
+        ("median", 2, 1.0, "merges 2 of 2 units.*Use more units"),
+        ("median", 10, 0.3, None),
+        ("trimmed-mean", 6, 0.84, None),
+        ("fedavg", 2, 1.0, None),
+    ],
+)
+def test_a_median_of_two_is_a_mean_and_said_to_be(tmp_path, rule, clients, fraction, words):
+    pair = (torch.randn(4, 2), torch.tensor([0, 1, 0, 1]))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        fedseq.federate(
+            lambda: torch.nn.Linear(2, 2), [pair] * clients, pair, rule, folder=tmp_path / "run", rounds=1,
+            fraction=fraction, engine="serial",
+        )  # fmt: skip
+    said = [str(warning.message) for warning in told if "units a round" in str(warning.message)]
+    assert len(said) == (words is not None)
+    if words:
+        assert re.search(words, said[0])
+
+
+def test_too_few_units_are_noticed_behind_an_average_too():
+    """A median of two is their mean."""
+    setting = Setting(num_clients=10, num_units=10, units_per_round=2, num_parameters=1)
+    assert "median merges 2 of 10 units" in (too_few(ema(fedseq_(median())), setting) or "")
+    assert too_few(ema(), setting) is None

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fedseq.checkpoints import load_checkpoint
-from fedseq.results import Run
+from fedseq.runs.checkpoints import load_checkpoint
+from fedseq.runs.reading import Run
 
 Client = tuple[Tensor, Tensor]
 

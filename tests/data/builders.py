@@ -7,7 +7,7 @@ import io
 import os
 import struct
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from fedseq.catalog import CATALOG
+from fedseq.basics.errors import FedSeqError
 from fedseq.data.dataset import Arrays, Dataset
+from fedseq.options.datasets import CATALOG
 
 CIFAR_SIZES = {"cifar10": (50, 20), "cifar100": (200, 100)}
 CIFAR_FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
@@ -167,3 +168,18 @@ class Trap:
 
     def __reduce__(self) -> Any:
         return os.system, (f"touch {self.trace}",)
+
+
+def assert_damage_is_refused_or_harmless(file: Path, load: Callable[[], np.ndarray], step: int) -> None:
+    """Cut at, and with a flipped byte at, every so many bytes: an error of ours, or the same numbers as before."""
+    whole, expected = file.read_bytes(), load()
+    for position in range(0, len(whole), step):
+        file.write_bytes(whole[:position])
+        with pytest.raises(FedSeqError):
+            load()
+        file.write_bytes(whole[:position] + bytes([whole[position] ^ 0xD5]) + whole[position + 1 :])
+        try:
+            found = load()
+        except FedSeqError:
+            continue
+        np.testing.assert_array_equal(found, expected)

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedseq.basics.errors import FedSeqError
 from fedseq.data import load_dataset
 from fedseq.data.dataset import Arrays
-from fedseq.errors import FedSeqError
 
 from .builders import (
     CIFAR_FOLDERS,
@@ -192,6 +192,15 @@ def test_unreadable_picture_in_parquet_is_named(tmp_path: Path, cache: Path, mon
     with pytest.raises(FedSeqError, match=r"test\.parquet, row 19: not a readable picture"):
         load_dataset("cifar10", tmp_path)
     assert not cache.exists()
+
+
+def test_a_folder_of_cifar10_is_not_decoded_as_cifar100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have 60,000 pictures and a column of labels. The pictures here are none: nobody looks at them."""
+    arrays = small_cifar(monkeypatch, "cifar100")
+    for split, y in (("train", arrays.y_train), ("test", arrays.y_test)):
+        write_encoded(tmp_path / f"{split}.parquet", [b"not a picture"] * len(y), y % 10, "img", "label")
+    with pytest.raises(FedSeqError, match="training set: no picture has label 10; all 100 classes must be present"):
+        load_dataset("cifar100", tmp_path)
 
 
 def test_picture_of_another_size_in_parquet_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

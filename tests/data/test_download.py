@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fedseq.catalog import Download
+from fedseq.basics.errors import FedSeqError
 from fedseq.data import load_dataset
 from fedseq.data.download import download, get_dataset
-from fedseq.errors import FedSeqError
+from fedseq.options.datasets import Download
 
 from .builders import assert_same, cifar_batches, expect_archive, small_cifar, write_archive
 

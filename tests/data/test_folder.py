@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedseq.basics.errors import FedSeqError
 from fedseq.data import load_dataset
-from fedseq.errors import FedSeqError
 
 from .builders import encode, write_pictures
 

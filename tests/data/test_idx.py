@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedseq.basics.errors import FedSeqError
 from fedseq.data import idx, load_dataset
 from fedseq.data.dataset import Arrays
-from fedseq.errors import FedSeqError
 
 from .builders import assert_same, idx_contents, random_arrays, shrink, write_idx
 

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedseq.basics.errors import FedSeqError
 from fedseq.data import check_labelled_name, load_labelled
-from fedseq.errors import FedSeqError
 
-from .builders import Trap
+from .builders import Trap, assert_damage_is_refused_or_harmless
 
 ANIMALS = ("ant", "bee", "cat")
 
@@ -136,15 +136,6 @@ def test_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_damaged_npz_is_refused_or_harmless(tmp_path: Path) -> None:
-    source, file = _npz(tmp_path, x=np.array([[[1, 2]], [[3, 4]]], np.uint8), y=[0, 1]), tmp_path / "mine.npz"
-    whole, expected = file.read_bytes(), load_labelled(source).x
-    for position in range(0, len(whole), 7):
-        file.write_bytes(whole[:position])
-        with pytest.raises(FedSeqError):
-            load_labelled(source)
-        file.write_bytes(whole[:position] + bytes([whole[position] ^ 0xD5]) + whole[position + 1 :])
-        try:
-            found = load_labelled(source)
-        except FedSeqError:
-            continue
-        np.testing.assert_array_equal(found.x, expected)  # a flipped date or comment of the zip archive
+    """Harmless is a flipped date or comment of the zip archive."""
+    source = _npz(tmp_path, x=np.array([[[1, 2]], [[3, 4]]], np.uint8), y=[0, 1])
+    assert_damage_is_refused_or_harmless(tmp_path / "mine.npz", lambda: load_labelled(source).x, 7)

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedseq.basics.errors import FedSeqError
 from fedseq.data import load_dataset
-from fedseq.errors import FedSeqError
 
-from .builders import Trap
+from .builders import Trap, assert_damage_is_refused_or_harmless
 
 
 def _write(folder: Path, **changes: Any) -> str:
@@ -83,7 +83,7 @@ FLOATS = np.ones((6, 5, 4))
             "x_train has values that are not",
         ),
         ({"x_train": FLOATS, "x_test": FLOATS[:3] * 1e300}, "x_test has values that are not finite"),
-        ({"x_train": np.zeros((6, 5), np.uint8), "x_test": np.zeros((3, 5), np.uint8)}, "uint8 with 2 dimensions"),
+        ({"x_train": np.zeros(6, np.uint8), "x_test": np.zeros(3, np.uint8)}, "uint8 with 1 dimensions"),
         ({"x_train": np.zeros((6, 5), int)}, "x_train is int64; pictures must be uint8"),
         ({"x_train": np.array([None] * 6)}, "cannot be read: Object arrays"),
     ],
@@ -123,16 +123,6 @@ def test_web_page_is_recognised(tmp_path: Path) -> None:
 
 
 def test_every_truncation_and_flipped_byte_is_refused_or_harmless(tmp_path: Path) -> None:
+    """Harmless is a flipped date or comment of the zip archive."""
     name = _write(tmp_path)
-    file = tmp_path / "own.npz"
-    whole, expected = file.read_bytes(), load_dataset(name).x_train
-    for position in range(0, len(whole), 7):
-        file.write_bytes(whole[:position])
-        with pytest.raises(FedSeqError):
-            load_dataset(name)
-        file.write_bytes(whole[:position] + bytes([whole[position] ^ 0x55]) + whole[position + 1 :])
-        try:
-            found = load_dataset(name).x_train
-        except FedSeqError:
-            continue
-        np.testing.assert_array_equal(found, expected)  # a flipped date or comment of the zip archive
+    assert_damage_is_refused_or_harmless(tmp_path / "own.npz", lambda: load_dataset(name).x_train, 7)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedseq import seeds
+from fedseq.basics import seeds
+from fedseq.basics.errors import FedSeqError
 from fedseq.data.partition import label_counts, partition_clients
-from fedseq.errors import FedSeqError
 
 ALPHAS = (0.0, 1e-3, 1e-2, 0.1, 0.2, 0.5, 1.0, 10.0, 1e3, 1e5, float("inf"))
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedseq.basics.errors import FedSeqError
 from fedseq.data import load_dataset, unpickle
 from fedseq.data.unpickle import load_batch
-from fedseq.errors import FedSeqError
 
 from .builders import cifar_batches, expect_archive, python2_batch, small_cifar, write_archive, write_batches
 
@@ -137,4 +137,4 @@ def test_every_truncation_of_a_batch_is_refused() -> None:
 def test_one_pickle_cannot_change_how_the_next_is_read() -> None:
     with pytest.raises(FedSeqError):
         load_batch(STATE_ON_A_FUNCTION, "batch")
-    assert vars(unpickle._dtype) == {}
+    assert vars(unpickle._BatchUnpickler._dtype) == vars(unpickle._reconstruct) == {}

@@ -22,3 +22,8 @@ def wait_for(holds: Callable[[], object], seconds: float = 120) -> None:
 
 def written(folder: Path) -> tuple[bytes, bytes]:
     return (folder / "metrics.jsonl").read_bytes(), (folder / "weights.safetensors").read_bytes()
+
+
+def is_running(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"

@@ -19,12 +19,14 @@ from torch.nn.functional import cross_entropy
 
 from fedseq.algorithms.base import Algorithm
 from fedseq.algorithms.feddyn import feddyn
+from fedseq.basics.errors import FedSeqError
+from fedseq.engines import dispatcher
 from fedseq.engines.serial import SerialEngine
 from fedseq.engines.worker import WorkerError
-from fedseq.errors import FedSeqError
-from fedseq.experiment import resume, run
-from fedseq.jobs import Job, Result, Task
-from fedseq.training import build
+from fedseq.runs.experiment import resume, run
+from fedseq.training.jobs import Job, Result, Task
+from fedseq.training.sgd import build
+from fitting import that_fit
 
 from .shell import fedseq, wait_for, written
 from .test_engines import assert_same, fail, kill_yourself, make_jobs, make_task
@@ -34,12 +36,11 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 
 from ray.cluster_utils import Cluster  # noqa: E402
 
-from fedseq.engines import ray as ray_engine  # noqa: E402
 from fedseq.engines.ray import RayEngine  # noqa: E402
 from fedseq.engines.ray_cluster import connected  # noqa: E402
 
 NODE: dict[str, Any] = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 200_000_000}
-SMALL = {"dataset": "digits", "num_clients": 20, "fraction": 0.5, "max_clients": 4, "min_samples": 200}
+SMALL = {"num_clients": 20, "fraction": 0.5, "max_clients": 4, "min_samples": 200}
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +93,9 @@ def engine(cluster: Cluster, task: Task) -> Iterator[RayEngine]:
 def test_the_bytes_of_the_serial_engine(
     cluster: Cluster, tmp_path: Path, algorithm: str, options: dict[str, Any]
 ) -> None:
-    wanted: dict[str, Any] = {**SMALL, **options, "algorithm": algorithm, "rounds": 2}
+    wanted: dict[str, Any] = {"dataset": "digits", "algorithm": algorithm, "rounds": 2}
     for name in ("serial", "ray"):
-        run(engine=name, folder=tmp_path / name, **wanted)
+        run({**wanted, **that_fit(algorithm, **SMALL, **options)}, tmp_path / name, engine=name)
     assert written(tmp_path / "ray") == written(tmp_path / "serial")
     groups = [tmp_path / name / "superclients.json" for name in ("serial", "ray")]
     assert groups[0].exists() == groups[1].exists() == ("fedseq" in algorithm)
@@ -108,6 +109,19 @@ def test_convolutions_dropout_batchnorm_memory_and_evaluation(
     assert_same(list(engine.run(jobs)), expected)
     weights = build(task).vector
     assert engine.evaluate(weights) == SerialEngine(task).evaluate(weights)
+
+
+def test_evaluation_beside_training_also_when_results_are_left_unread(
+    engine: RayEngine, task: Task, jobs: list[Job], expected: list[Result]
+) -> None:
+    weights = build(task).vector
+    pending = [engine.begin_evaluation(weights * factor) for factor in (1, 2)]
+    assert_same(list(engine.run(jobs)), expected)
+    abandoned = engine.run(jobs)
+    next(abandoned)
+    abandoned.close()  # type: ignore[attr-defined]
+    for factor, begun in zip((1, 2), pending, strict=True):
+        assert begun.result() == SerialEngine(task).evaluate(weights * factor)
 
 
 def test_tensors_of_a_round_are_stored_once(
@@ -157,7 +171,7 @@ def test_what_dies_in_the_middle_of_a_job_is_replaced(
 def test_a_job_that_kills_every_worker_is_given_up(
     cluster: Cluster, task: Task, jobs: list[Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_engine, "DEATHS_PER_REQUEST", 2)  # a new worker takes seconds
+    monkeypatch.setattr(dispatcher, "DEATHS_PER_REQUEST", 2)  # a new worker takes seconds
     deadly = RayEngine(replace(task, loss=kill_yourself))
     with pytest.raises(FedSeqError, match=r"chain of clients .* killed"):
         list(deadly.run(jobs[:1]))
@@ -187,13 +201,13 @@ def test_functions_without_a_name_are_sent(cluster: Cluster, task: Task, expecte
     same = make_jobs(task, replace(feddyn(0.1), correct=lambda gradient, hop: correct(gradient, hop)))
     assert_same(list(engine.run(same)), expected)
     engine.close()
-    with pytest.raises(FedSeqError, match="can't be sent to Ray's workers"):
+    with pytest.raises(FedSeqError, match="cannot be sent to Ray's workers"):
         RayEngine(replace(task, loss=partial(cross_entropy, weight=threading.Lock())))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("first", "second"), [("ray", "serial"), ("serial", "ray")])
 def test_a_run_is_continued_on_another_engine(cluster: Cluster, tmp_path: Path, first: str, second: str) -> None:
-    wanted: dict[str, Any] = {**SMALL, "algorithm": "fedseq+scaffold", "method": "random"}
+    wanted: dict[str, Any] = {**SMALL, "dataset": "digits", "algorithm": "fedseq+scaffold", "method": "random"}
     run(engine="serial", rounds=4, folder=tmp_path / "whole", **wanted)
     address = {"ray_address": cluster.address} if first == "ray" else {}
     run(engine=first, rounds=2, folder=tmp_path / "parts", **wanted, **address)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fedseq.config import Config, check
-from fedseq.errors import FedSeqError
-from fedseq.experiment import resume, run
+from fedseq.basics.errors import FedSeqError
+from fedseq.options.resolve import resolve
+from fedseq.runs.experiment import resume, run
 
-from .shell import fedseq, wait_for, written
+from .shell import fedseq, is_running, wait_for, written
 from .test_engines import shared_files
 
 pytest.importorskip("ray")
@@ -37,9 +37,9 @@ def test_a_cluster_that_is_not_there(address: str, message: str) -> None:
 
 def test_an_address_is_for_this_engine_only() -> None:
     for engine in (None, "serial", "processes"):
-        with pytest.raises(FedSeqError, match="--ray-address is for --engine ray"):
-            check(Config(engine=engine, ray_address="auto"))
-    check(Config(engine="ray", ray_address="auto"))
+        with pytest.raises(FedSeqError, match="--ray-address has no effect in this run: it is for --engine ray"):
+            resolve({"engine": engine, "ray_address": "auto"})
+    resolve({"engine": "ray", "ray_address": "auto"})
 
 
 def test_without_ray_there_is_advice() -> None:
@@ -95,8 +95,3 @@ def listens_on(pid: int) -> list[str]:
             if state == "0A" and f"socket:[{inode}]" in sockets:
                 found.append(local.split(":")[0])
     return found
-
-
-def is_running(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"

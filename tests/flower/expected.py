@@ -2,23 +2,30 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedseq.config import Config, resolve
 from fedseq.engines import SerialEngine
-from fedseq.experiment import execute
-from fedseq.jobs import Job, Result
-from fedseq.parts import named_parts
-from fedseq.progress import QUIET
+from fedseq.options.config import Config
+from fedseq.options.resolve import resolve
+from fedseq.runs.assembly import named_parts
+from fedseq.runs.experiment import execute
+from fedseq.training.jobs import Job, Result, never
+from fedseq.training.reporter import QUIET
 from flower.federations import Running
 
 NODES = 4
-CONFIG = Config(
-    dataset="digits", algorithm="fedseq+feddyn", rounds=2, fraction=1.0, min_samples=700, pretrain_epochs=1, exemplars=5
-)  # two superclients of two clients
+OPTIONS = {
+    "dataset": "digits",
+    "algorithm": "fedseq+feddyn",
+    "rounds": 2,
+    "fraction": 1.0,
+    "min_samples": 700,
+    "pretrain_epochs": 1,
+    "exemplars": 5,
+}  # fmt: skip - two superclients of two clients
 
 BRIEF = ("method=random", "gate=false")  # neither pre-training nor calibration
 
@@ -27,7 +34,7 @@ import json, os, signal
 from pathlib import Path
 
 from flwr.clientapp import ClientApp
-from fedseq.flower.client import make_client_app
+from fedseq.flower.apps.client import make_client_app
 
 inner = make_client_app()
 app = ClientApp()
@@ -58,18 +65,18 @@ class WithoutHops(SerialEngine):
 
     missing: Sequence[tuple[int, int]] = ()
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Result]:
+    def run(self, jobs: Sequence[Job], stopped: Callable[[], bool] = never) -> Iterator[Result]:
         def left(job: Job) -> tuple:
             return tuple(hop for hop in job.hops if job.purpose != "train" or (job.round, hop[0]) not in self.missing)
 
-        return super().run([replace(job, hops=left(job)) for job in jobs])
+        return super().run([replace(job, hops=left(job)) for job in jobs], stopped)
 
 
 def on_one_machine(
     folder: Path, missing: Sequence[tuple[int, int]] = (), nodes: int = NODES, **options: object
 ) -> Path:
     choices: dict[str, Any] = {"gate": True, "checkpoint_every": 1, "engine": "serial", **options}
-    config = replace(CONFIG, num_clients=nodes, **choices)
+    config = resolve(choices, {**OPTIONS, "num_clients": nodes})
 
     def engine(_: Config, task: object) -> WithoutHops:
         made = WithoutHops(task)  # type: ignore[arg-type]
@@ -77,7 +84,7 @@ def on_one_machine(
         return made
 
     folder.mkdir()
-    execute(named_parts(resolve(config), QUIET), folder, make_engine=engine)
+    execute(named_parts(config, QUIET), folder, make_engine=engine)
     return folder
 
 

@@ -1,6 +1,6 @@
 """Real federations for tests: made in a folder, started on loopback, and stopped whatever happens.
 
-with running(tmp_path / "fed", nodes=3, config=Config(rounds=2)) as fed:
+with running(tmp_path / "fed", nodes=3, options={"rounds": 2}) as fed:
     output = fed.run("seed=1")          # flwr run; FedSeqError when it did not complete; fed.output has all lines
     fed.kill(1); fed.start(1)           # a node, by SIGKILL, with its helpers
 """
@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedseq.config import Config
-from fedseq.flower import folder, local, processes, runs
-from fedseq.flower.folder import Federation
-from fedseq.flower.settings import Settings
+from fedseq.flower.apps.settings import Settings
+from fedseq.flower.deployment import folder, local, processes, runs
+from fedseq.flower.deployment.federation import Federation
 
 PORTS = range(20000, 30000)  # below those that systems give to outgoing connections
 
@@ -38,6 +37,8 @@ def main(grid, context):
     for answer in answers:
         print("answer of partition", answer.content["config"]["partition-id"])
     print("rounds", context.run_config["rounds"], flush=True)
+    while context.run_config["rounds"] == 99:
+        time.sleep(0.1)
     if context.run_config["rounds"] == 13:
         raise RuntimeError("thirteen rounds")
 """
@@ -108,11 +109,11 @@ class Running:
 
 @contextmanager
 def running(
-    path: Path, nodes: int = 2, *, config: Config | None = None, settings: Settings | None = None,
+    path: Path, nodes: int = 2, *, options: dict[str, Any] | None = None, settings: Settings | None = None,
     insecure: bool = False, echo: bool = False, start: bool = True, **choices: Any,
 ) -> Iterator[Running]:  # fmt: skip
     """A federation that is up (unless `start` is False), with FedSeq's app or (`echo`) one that needs nothing of it."""
-    federation = make(path, nodes, config=config, settings=settings, insecure=insecure, **choices)
+    federation = make(path, nodes, options=options, settings=settings, insecure=insecure, **choices)
     if echo:
         use_echo_app(federation)
     try:

@@ -1,69 +1,74 @@
 """Clients that attack, and clients with data of their own."""
 
 import json
-from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedseq.config import Config
 from fedseq.data import load_dataset
-from fedseq.flower.settings import Settings
-from flower.expected import CONFIG, checksum, lines, on_one_machine, use_client
+from fedseq.flower.apps.settings import Settings
+from fedseq.runs.prediction import evaluate_run, load_model, predict_run
+from flower.expected import OPTIONS, checksum, lines, on_one_machine, use_client
 from flower.federations import running
 
 pytestmark = pytest.mark.timeout(900)  # real processes, and perhaps a busy machine
 
-EVIL = {
-    2: "weights[:1] = float('nan')",
-    3: "weights[-1] = float('inf')",
-    4: "weights[:] = 1e30",
-    5: "weights = weights[:-1]",
-    6: "weights = weights.astype('float64')",
-    7: "weights = weights[:1]",
-    8: "arrays.pop('weights'); weights = None",
-    9: "metrics['num-examples'] = -5",
-    10: "metrics['num-examples'] = 0",
-    11: "weights = numpy.frombuffer(os.urandom(50_000_000), 'uint8')",
-    12: "start = message.content['arrays']['start'].numpy(); weights = start + 1000 * (weights - start)",
+EVIL = {  # what the attacker does in each round
+    1: "weights[:1] = float('nan')",
+    2: "weights[-1] = float('inf')",
+    3: "weights[:] = 1e30",
+    4: "weights = weights[:-1]",
+    5: "weights = weights.astype('float64')",
+    6: "weights = weights[:1]",
+    7: "arrays.pop('weights'); weights = None",
+    8: "metrics['num-examples'] = -5",
+    9: "metrics['num-examples'] = 0",
+    10: "weights = numpy.frombuffer(os.urandom(60_000_000), 'uint8')",
+    11: "start = message.content['arrays']['start'].numpy(); weights = start + 1000 * (weights - start)",
+    12: "raise ValueError('gibberish ' * 100)",
 }
+REASONS = {
+    1: "not finite", 2: "not finite", 3: "not finite",  # the length of a vector of 1e30 is not
+    4: "weights is not", 5: "weights has", 6: "weights is not", 7: "missing", 8: "-5 examples", 9: "0 examples",
+    10: "its answer was too large, or was cut off", 11: "more than", 12: "its app failed: ",
+}  # fmt: skip
+ATTACKER = 1
 
 
-def test_answers_of_attackers_are_refused_by_name_and_the_run_goes_on(tmp_path):
+def test_answers_of_an_attacker_are_refused_by_name_and_the_run_goes_on(tmp_path: Path) -> None:
     """NaN, inf, 1e30, wrong shape, wrong type, a shape that would broadcast, a missing key, no or negative examples,
-    50 MB of rubbish, a step a thousand times too long: none of it changes a bit of the model."""
-    cases = "".join(f"    if client == {client}: {code}\n" for client, code in EVIL.items())
+    60 MB of rubbish, a step a thousand times too long, an app that fails: none of it changes a bit of the
+    model, nothing large is stored, and each is told."""
+    cases = "".join(f"    if job['round'] == {round_}: {code}\n" for round_, code in EVIL.items())
     evil = (
-        "    if client < 2: return inner(message, context)\n"
+        f"    if client != {ATTACKER} or job['purpose'] != 'train': return inner(message, context)\n"
         "    import numpy\n"
         "    from flwr.app import Array\n"
         "    answer = inner(message, context)\n"
         "    arrays, metrics = (answer.content[name] for name in ('arrays', 'metrics'))\n"
-        "    weights = arrays['weights'].numpy()\n"
+        "    weights = arrays['weights'].numpy().copy()\n"
         f"{cases}"
         "    if weights is not None: arrays['weights'] = Array(weights)\n"
         "    return answer\n"
     )
-    nodes = 2 + len(EVIL)
-    config = replace(CONFIG, algorithm="fedseq", method="random", min_samples=350)
-    with running(tmp_path / "fed", nodes, config=config, start=False) as fed:
+    choices = {"algorithm": "fedseq", "method": "random", "rounds": len(EVIL)}
+    options = {**OPTIONS, **choices}
+    del options["pretrain_epochs"]
+    with running(tmp_path / "fed", 2, options=options) as fed:
         use_client(fed, evil)
-        fed.simulate(f"out={tmp_path / 'out'}")
-    records = lines(tmp_path / "out")
-    for record in records:
-        assert {hop["client"] for hop in record["skipped"]} == set(EVIL)
-        assert record["client_updates"] == 2
-    reasons = {hop["client"]: hop["reason"] for hop in records[0]["skipped"]}
-    assert reasons[2] == reasons[3] == reasons[4] == "not finite"  # the length of a vector of 1e30 is not
-    assert "more than" in reasons[12]
-    assert "missing" in reasons[8]
-    assert "50000128 bytes" in reasons[11]
-    assert "-5 examples" in reasons[9]
-    assert "0 examples" in reasons[10]
-    refused = [(round_, client) for round_ in (1, 2) for client in EVIL]
-    expected = on_one_machine(
-        tmp_path / "expected", missing=refused, nodes=nodes, algorithm="fedseq", method="random", min_samples=350
-    )
+        output = fed.run(f"out={tmp_path / 'out'}")
+        stored = sum(file.stat().st_size for file in (fed.folder / "superlink").rglob("*") if file.is_file())
+    assert stored < 20_000_000
+    for record in lines(tmp_path / "out"):
+        [hop] = record["skipped"]
+        assert hop["client"] == ATTACKER
+        assert REASONS[record["round"]] in hop["reason"]
+        assert len(hop["reason"]) < 300
+        assert f"skipped client {ATTACKER} of unit {hop['unit']}: {hop['reason']}" in output
+        assert record["client_updates"] == 1
+    refused = [(round_, ATTACKER) for round_ in EVIL]
+    expected = on_one_machine(tmp_path / "expected", missing=refused, nodes=2, **choices)
     assert checksum(tmp_path / "out") == checksum(expected)
 
 
@@ -75,7 +80,7 @@ def test_clients_with_files_of_their_own(tmp_path):
         np.savez(tmp_path / f"node-{node}.npz", x=digits.x_train[half], y=digits.y_train[half])
     np.savez(tmp_path / "server.npz", x=digits.x_test, y=digits.y_test)
     with running(
-        tmp_path / "fed", 2, config=Config(algorithm="fedseq", rounds=2, fraction=1.0, lr=0.03, exemplars=5),
+        tmp_path / "fed", 2, options={"algorithm": "fedseq", "rounds": 2, "fraction": 1.0, "lr": 0.03, "exemplars": 5},
         settings=Settings(server_data=f"npz:{tmp_path / 'server.npz'}"), insecure=True, own_data=True,
         node_data=f"npz:{tmp_path}/node-{{node}}.npz",
     ) as fed:  # fmt: skip
@@ -84,4 +89,10 @@ def test_clients_with_files_of_their_own(tmp_path):
         assert clients["examples"] == [len(half) for half in halves]
         assert "label_counts" not in clients
         assert [record["client_updates"] for record in lines(fed.folder / "run")] == [2, 2]
-        assert (fed.folder / "run" / "weights.safetensors").exists()
+        trained = fed.folder / "run"
+    # The model can be used where the clients' data is not, with the classes and pictures of the server's file.
+    assert evaluate_run(trained)[0].accuracy == lines(trained)[-1]["accuracy"]
+    assert load_model(trained)
+    np.save(tmp_path / "new.npy", digits.x_test[:3])
+    found = predict_run(trained, tmp_path / "new.npy")
+    assert [row.class_name in "0123456789" for row in found] == [True] * 3

@@ -2,22 +2,25 @@
 
 import datetime
 import os
+import runpy
 import stat
 import subprocess
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import verification
 
+from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
-from fedseq.config import Config
-from fedseq.errors import FedSeqError
-from fedseq.flower import folder, keys, runs, superlink
-from fedseq.flower.settings import Settings, read_run_config
+from fedseq.flower.apps.public_keys import read_keys
+from fedseq.flower.apps.settings import Settings, read_run_config
+from fedseq.flower.deployment import admission, folder, keys, runs, superlink
+from fedseq.flower.deployment.federation import Federation
 
 
 def run_config(made):
@@ -29,11 +32,11 @@ def contents(path: Path):
 
 
 def test_the_run_config_is_the_resolved_config_of_that_many_clients(tmp_path):
-    made = folder.init(tmp_path / "fed", 4, Config(algorithm="fedprox", rounds=7, seed=3, alpha=float("inf")))
+    made = folder.init(tmp_path / "fed", 4, {"algorithm": "fedprox", "rounds": 7, "seed": 3, "alpha": float("inf")})
     config, settings = read_run_config(run_config(made))
     assert (config.num_clients, config.algorithm, config.rounds, config.seed) == (4, "fedprox", 7, 3)
     assert config.alpha == float("inf")
-    assert (config.mu, config.lr, config.model) == (0.01, 0.03, "small-cnn")  # fedprox's and digits' defaults
+    assert (dict(config.rules)["mu"], config.lr, config.model) == (0.01, 0.03, "small-cnn")  # defaults
     assert config.until_accuracy is None
     assert (config.gate, config.checkpoint_every) == (True, 1)
     assert settings.out == str(made.folder / "run")
@@ -41,14 +44,22 @@ def test_the_run_config_is_the_resolved_config_of_that_many_clients(tmp_path):
     assert (settings.hop_deadline, settings.wait) == (600, 600)
 
 
+def test_the_written_app_starts_fedseqs(tmp_path):
+    from fedseq.flower.apps import client_app, server_app
+
+    made = folder.init(tmp_path / "fed", 1)
+    for side, module in {"client": client_app, "server": server_app}.items():
+        assert runpy.run_path(str(made.folder / "app" / f"{side}_app.py"))["app"] is module.app
+
+
 def test_a_choice_goes_over_the_defaults_of_a_federation(tmp_path):
-    made = folder.init(tmp_path / "fed", 2, Config(gate=False, checkpoint_every=5), settings=Settings(hop_deadline=9))
+    made = folder.init(tmp_path / "fed", 2, {"gate": False, "checkpoint_every": 5}, settings=Settings(hop_deadline=9))
     config, settings = read_run_config(run_config(made))
     assert (config.gate, config.checkpoint_every, settings.hop_deadline) == (False, 5, 9)
 
 
 def test_paths_hold_wherever_the_processes_run(tmp_path):
-    made = folder.init(Path("fed"), 2, Config(dataset="npz:my.npz", data_dir="files"))
+    made = folder.init(Path("fed"), 2, {"dataset": "npz:my.npz", "data_dir": "files"})
     written = run_config(made)
     assert written["dataset"] == f"npz:{tmp_path}/my.npz"
     assert written["data-dir"] == f"{tmp_path}/files"
@@ -56,24 +67,25 @@ def test_paths_hold_wherever_the_processes_run(tmp_path):
 
 
 def test_own_data_is_named_by_the_nodes_and_the_server(tmp_path):
+    np.savez("test.npz", x=np.zeros((4, 3), np.float32), y=np.arange(4) % 2)
     made = folder.init(
         Path("fed"),
         2,
         own_data=True,
         node_data="npz:part-{node}.npz",
-        settings=Settings(server_data="parquet:test.parquet"),
+        settings=Settings(server_data="npz:test.npz"),
     )
     written = run_config(made)
-    assert written["server-data"] == f"parquet:{tmp_path}/test.parquet"
+    assert written["server-data"] == f"npz:{tmp_path}/test.npz"
     assert not {"dataset", "alpha", "partition"} & set(written)
     assert read_run_config(written)[0].dataset == "own"
-    assert folder.read(Path("fed")).node_data == f"npz:{tmp_path}/part-{{node}}.npz"
-    assert 'data=\\"npz:/path/of/this/node.npz\\"' in (made.folder / "README.md").read_text()
+    assert Federation.read(Path("fed")).node_data == f"npz:{tmp_path}/part-{{node}}.npz"
+    assert "join node-K.zip --data npz:/path/of/this/site.npz" in (made.folder / "README.md").read_text()
 
 
 def test_what_init_decided_is_read_back(tmp_path):
     made = folder.init(tmp_path / "fed", 2, host="fl.example.org", port=12345)
-    assert folder.read(tmp_path / "fed") == made
+    assert Federation.read(tmp_path / "fed") == made
     assert made.tls
 
 
@@ -82,6 +94,7 @@ def test_private_files_are_the_owners_alone(tmp_path, old_mask):
     before = os.umask(old_mask)
     try:
         made = folder.init(tmp_path / "fed", 3)
+        admission.make_missing_keys(made, range(3))
     finally:
         os.umask(before)
     private = [made.certificates / "ca.key", made.certificates / "server.key", *(made.node_key(k) for k in range(3))]
@@ -125,11 +138,19 @@ def test_another_federations_server_is_not_trusted(tmp_path):
         verifier.build_server_verifier(x509.DNSName("localhost")).verify(server, [])
 
 
+def test_init_makes_no_private_key_of_a_node(tmp_path):
+    """It is made where the node runs: here only when `up` starts it here."""
+    made = folder.init(tmp_path / "fed", 3)
+    private = {file.name for file in made.folder.rglob("*") if file.is_file() and b"PRIVATE" in file.read_bytes()}
+    assert private == {"ca.key", "server.key"}
+
+
 def test_every_node_has_a_key_of_its_own_that_flower_can_read(tmp_path):
     made = folder.init(tmp_path / "fed", 3)
+    admission.make_missing_keys(made, range(3))
     private = [serialization.load_ssh_private_key(made.node_key(k).read_bytes(), None) for k in range(3)]
     assert all(isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name == "secp384r1" for key in private)
-    public = [keys.public_key(Path(f"{made.node_key(k)}.pub")) for k in range(3)]
+    public = list(read_keys(made.folder / "keys", 3).values())
     assert len(set(public)) == 3
     form = (serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     assert public == [key.public_key().public_bytes(*form) for key in private]
@@ -137,7 +158,7 @@ def test_every_node_has_a_key_of_its_own_that_flower_can_read(tmp_path):
 
 def test_insecure_has_no_keys_and_says_so(tmp_path):
     made = folder.init(tmp_path / "fed", 2, insecure=True)
-    assert not (made.folder / "keys").exists()
+    assert not any((made.folder / name).exists() for name in ("keys", "kits"))
     assert not made.certificates.exists()
     assert run_config(made)["keys"] == ""
     readme = (made.folder / "README.md").read_text()
@@ -145,14 +166,14 @@ def test_insecure_has_no_keys_and_says_so(tmp_path):
     assert "On many machines" not in readme
 
 
-def test_the_readme_gives_a_node_nothing_but_the_authority_and_its_key(tmp_path):
+def test_the_readme_gives_a_site_nothing_but_its_kit(tmp_path):
     made = folder.init(tmp_path / "my fed", 2, host="fl.example.org")
     readme = (made.folder / "README.md").read_text()
     assert f"--database '{made.folder}/superlink/state.db'" in readme
-    part = readme.split("### 3.")[1].split("### 4.")[0]
-    assert "--superlink fl.example.org:8710" in part
-    assert "--root-certificates ca.crt --auth-supernode-private-key node-$K" in part
+    part = readme.split("### 2.")[1].split("### 3.")[0]
+    assert "fedseq federation join node-K.zip\n" in part
     assert str(made.folder) not in part
+    assert f"fedseq federation register '{made.folder}' node-K.pub" in readme
     assert "--insecure" not in readme
 
 
@@ -186,6 +207,9 @@ def test_nothing_is_overwritten(tmp_path):
         (["--nodes", "2", "--server-data", "npz:a.npz"], "Add --own-data"),
         (["--nodes", "2", "--own-data"], "--server-data npz:FILE"),
         (["--nodes", "2", "--own-data", "--server-data", "npz:a", "--node-data", "npz:b"], "{node}"),
+        (["--nodes", "2", "--own-data", "--server-data", "npz:nosuch.npz"], "nosuch.npz cannot be read: No such file"),
+        (["--nodes", "2", "--own-data", "--server-data", "folder:nosuch"], "folder nosuch does not exist"),
+        (["--nodes", "2", "--own-data", "--server-data", "parquet:nosuch"], "nosuch"),
         (["--nodes", "2", "--wait", "0"], "--wait takes a number of seconds"),
     ],
 )
@@ -195,9 +219,23 @@ def test_what_init_refuses(capsys, words, message):
     assert not Path("fed").exists()
 
 
+def test_init_takes_flags_over_a_file_and_code_only_by_name(capsys, tmp_path):
+    """Named on the command line, or trusted: as `fedseq run FILE`."""
+    assert main(["federation", "init", "plain", "--nodes", "2"]) == 0
+    Path("options.yaml").write_text("rounds: 7\nseed: 3\n")
+    assert main(["federation", "init", "fed", "--nodes", "2", "--config", "options.yaml", "--seed", "4"]) == 0
+    config, _ = read_run_config(run_config(Federation.read(Path("fed"))))
+    assert (config.rounds, config.seed) == (7, 4)
+    Path("code.yaml").write_text("model: theirs:Net\n")
+    words = ["federation", "init", "theirs", "--nodes", "2", "--config", "code.yaml"]
+    assert main(words) == 2
+    assert "--trust" in capsys.readouterr().err
+    assert not Path("theirs").exists()
+
+
 def test_an_attack_is_refused_with_the_way_to_simulate_it(tmp_path):
     with pytest.raises(FedSeqError, match="fedseq run --attack"):
-        folder.init(tmp_path / "fed", 2, Config(attack="nan"))
+        folder.init(tmp_path / "fed", 2, {"attack": "nan"})
 
 
 @pytest.mark.parametrize("action", ["up", "run", "status", "down"])
@@ -210,7 +248,7 @@ def test_a_damaged_folder_is_told(tmp_path):
     folder.init(tmp_path / "fed", 1)
     (tmp_path / "fed" / "federation.json").write_text("{")
     with pytest.raises(FedSeqError, match="damaged"):
-        folder.read(tmp_path / "fed")
+        Federation.read(tmp_path / "fed")
 
 
 def test_without_the_extra_it_is_told_how_to_get_it(capsys, monkeypatch):
@@ -255,4 +293,19 @@ def test_changes_for_one_run_are_checked_and_typed(tmp_path):
     ],
 )
 def test_other_machines_reach_only_what_nodes_need(client, path, allowed):
-    assert superlink.is_allowed({"client": client, "path": path}) == allowed
+    assert superlink.status_of_refusal({"client": client, "path": path}) == (0 if allowed else 403)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([], 0),
+        ([(b"content-length", b"5243000")], 0),
+        ([(b"content-length", b"8388609")], 413),
+        ([(b"content-length", b"-1")], 413),
+        ([(b"transfer-encoding", b"chunked")], 413),
+    ],
+)
+def test_requests_of_nodes_have_a_bounded_length(headers, status):
+    scope = {"client": ("10.0.0.7", 1), "path": "/v1/fleet/push-object", "headers": headers}
+    assert superlink.status_of_refusal(scope) == status

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from flower.expected import BRIEF, CONFIG, NODES, checksum, lines, on_one_machine, use_client
+from flower.expected import BRIEF, NODES, OPTIONS, checksum, lines, on_one_machine, use_client
 from flower.federations import Running, running
 
 pytestmark = pytest.mark.timeout(900)  # real processes, and perhaps a busy machine
 
 
 def test_a_node_killed_in_a_chain_is_passed_over_and_used_again_when_it_is_back(tmp_path):
-    with running(tmp_path / "fed", NODES, config=CONFIG) as fed:
+    with running(tmp_path / "fed", NODES, options=OPTIONS) as fed:
         kill_and_return(fed, tmp_path)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fedseq.errors import FedSeqError
-from flower.expected import BRIEF, CONFIG, NODES, checksum, lines, on_one_machine
+from fedseq.basics.errors import FedSeqError
+from flower.expected import BRIEF, NODES, OPTIONS, checksum, lines, on_one_machine
 from flower.federations import running
 
 pytestmark = pytest.mark.timeout(900)  # real processes, and perhaps a busy machine
@@ -19,7 +19,7 @@ def test_a_killed_server_continues_from_its_last_checkpoint(tmp_path):
     out = tmp_path / "out"
     killed = threading.Thread(target=kill_server_after_a_round, args=(out,), daemon=True)
     killed.start()
-    with running(tmp_path / "fed", NODES, config=CONFIG) as fed:
+    with running(tmp_path / "fed", NODES, options=OPTIONS) as fed:
         with pytest.raises(FedSeqError, match="did not complete"):
             fed.run(*BRIEF, f"out={out}")
         killed.join()

@@ -1,20 +1,24 @@
 """Real processes on loopback: what is started, who is let in, and that stopping leaves nothing behind."""
 
 import json
+import re
 import socket
 import ssl
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
 
+import numpy as np
+import psutil
 import pytest
 
+from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
-from fedseq.errors import FedSeqError
-from fedseq.flower import commands, folder, local, processes
-from fedseq.flower.processes import Process
+from fedseq.flower.deployment import admission, commands, folder, local, processes, runs
+from fedseq.flower.deployment.processes import Process
 
 from .federations import Running, free_ports, make, running, use_echo_app
 
@@ -24,7 +28,7 @@ LONG = 120.0
 
 
 def family(federation):
-    return processes._family(list(local.status(federation).values()))
+    return processes.family(list(local.status(federation).values()))
 
 
 def listening(numbers):
@@ -39,6 +43,13 @@ def listening(numbers):
                 raw = b"".join(bytes.fromhex(address[i : i + 8])[::-1] for i in range(0, len(address), 8))
                 found.add((socket.inet_ntop(form, raw), int(port, 16)))
     return found
+
+
+def home_of(process):
+    try:
+        return process.environ().get("FLWR_HOME")
+    except psutil.Error:  # ended, or another user's
+        return None
 
 
 def _target(file):
@@ -78,8 +89,9 @@ def test_everything_listens_on_loopback_only(fed):
 
 
 def test_strangers_are_refused_and_the_right_node_is_let_in(fed, tmp_path):
-    other = folder.init(tmp_path / "other", 1)
-    federation = fed.federation
+    other, federation = folder.init(tmp_path / "other", 1), fed.federation
+    admission.make_missing_keys(other, [0])
+    admission.make_missing_keys(federation, [1])
     authority, key = "--root-certificates", "--auth-supernode-private-key"
     ours, own_key = str(federation.certificates / "ca.crt"), str(federation.node_key(1))
     strangers = {
@@ -143,6 +155,31 @@ def test_a_run_that_failed_is_told(fed, capfd):
     assert "did not complete: finished:failed. ServerApp failed with exception: thirteen rounds" in told.err
 
 
+def test_a_run_under_way_is_shown_and_can_be_stopped(fed, capsys):
+    local.up(fed.federation)
+    ended = []
+
+    def follow():
+        try:
+            fed.run("rounds=99")  # never ends by itself
+        except FedSeqError as error:
+            ended.append(str(error))
+
+    follower = threading.Thread(target=follow, daemon=True)
+    follower.start()
+    home = fed.folder / "flwr"
+    assert processes.wait_until(lambda: any(run["status"] == "running" for run in runs.listed(home)), LONG)
+    assert main(["federation", "status", str(fed.folder)]) == 0
+    assert re.search(r"(?m)^run \d+: running$", capsys.readouterr().out)
+    assert main(["federation", "stop", str(fed.folder)]) == 0
+    assert "stopped: run" in capsys.readouterr().out
+    follower.join(LONG)
+    assert len(ended) == 1
+    assert "did not complete: finished:stopped" in ended[0]
+    assert main(["federation", "stop", str(fed.folder)]) == 0
+    assert "no run was under way" in capsys.readouterr().out
+
+
 def test_a_killed_node_is_gone_with_its_helpers(fed, capsys):
     local.up(fed.federation)
     before = family(fed.federation)
@@ -161,24 +198,22 @@ def test_insecure_is_on_loopback_too(tmp_path):
 
 
 def test_own_data_needs_to_know_where_it_is(tmp_path):
-    from fedseq.flower.settings import Settings
+    from fedseq.flower.apps.settings import Settings
 
+    np.savez("test.npz", x=np.zeros((4, 3), np.float32), y=np.arange(4) % 2)
     federation = make(tmp_path / "fed", 2, own_data=True, settings=Settings(server_data="npz:test.npz"))
     with pytest.raises(FedSeqError, match="--node-data"):
         local.up(federation)
     federation = make(tmp_path / "fed2", 2, own_data=True, node_data="npz:/data/{node}.npz",
                       settings=Settings(server_data="npz:test.npz"))  # fmt: skip
-    words = commands.supernode(federation, 1, 9999)
+    words = commands.node_of(federation, 1, 9999)
     assert 'data="npz:/data/1.npz"' in words[words.index("--node-config") + 1]
 
 
 def test_a_simulation_leaves_nothing_behind(tmp_path):
     with running(tmp_path / "fed", 2, echo=True, start=False) as fed:
         assert "rounds 3" in fed.simulate("rounds=3")
-        left = [
-            pid for pid in processes._table()
-            if f"FLWR_HOME={fed.folder / 'simulation'}".encode() in processes._environment(pid)
-        ]  # fmt: skip
+        left = [process for process in psutil.process_iter() if home_of(process) == str(fed.folder / "simulation")]
         assert left == []
 
 
@@ -200,13 +235,13 @@ def test_down_leaves_nothing_behind_and_stops_nothing_else(fed):
     try:
         ours = family(fed.federation)
         assert len(ours) >= 6  # a SuperLink, two nodes, and a helper of each
-        # A number that was given to another process since: its start time differs, and it must not be touched.
+        # A number that was given to another process since: it has no such mark, and must not be touched.
         record = fed.folder / "processes.json"
         recorded = json.loads(record.read_text())
-        record.write_text(json.dumps({**recorded, "node-9": vars(Process(bystander.pid, "0", "no such mark"))}))
+        record.write_text(json.dumps({**recorded, "node-9": vars(Process(bystander.pid, "no such mark"))}))
         fed.kill(1)
         assert local.down(fed.federation) == ["superlink", "node-0"]
-        assert not [process for process in ours if process.alive]
+        assert not [process for process in ours if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
         assert bystander.poll() is None
         assert not record.exists()
         assert local.is_free(fed.federation.port)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from flwr.app import RecordDict
 
-from fedseq.errors import FedSeqError
-from fedseq.flower.memory import Memories, rounds_back
+from fedseq.basics.errors import FedSeqError
+from fedseq.flower.apps.memory import Memories, rounds_back
 
 RUN = "0123456789abcdef"
 

@@ -8,9 +8,8 @@ import torch
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from fedseq import algorithms
-from fedseq.config import Config, resolve
-from fedseq.flower.engine import expected_upload
-from fedseq.flower.messages import (
+from fedseq.flower.apps.engine import expected_upload
+from fedseq.flower.apps.messages import (
     Answer,
     DataFacts,
     Order,
@@ -21,7 +20,8 @@ from fedseq.flower.messages import (
     unpack_answer,
     unpack_order,
 )
-from fedseq.jobs import Job
+from fedseq.options.resolve import resolve
+from fedseq.training.jobs import Job
 
 WEIGHTS = torch.tensor([1.0, -2.0, 0.5])
 FACTS = DataFacts((1, 8, 8), ("zero", "one"), (0.25,), (0.5,))
@@ -159,9 +159,7 @@ def test_an_empty_answer_is_refused():
     ],
 )
 def test_the_server_knows_what_an_algorithm_uploads(algorithm, message, names):
-    job = Job(
-        0, 0, 1, ((0, 0),), torch.zeros(6), algorithms.build(resolve(Config(algorithm=algorithm))), 0.1, 1, message
-    )
+    job = Job(0, 0, 1, ((0, 0),), torch.zeros(6), algorithms.build(resolve({"algorithm": algorithm})), 0.1, 1, message)
     expected = expected_upload(job, 5)
     assert set(expected) == names
     assert all(tensor.shape == (5,) and tensor.dtype == torch.float32 for tensor in expected.values())

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from fedseq import run
-from fedseq.trained import evaluate_run
-from flower.expected import CONFIG, NODES, checksum, lines, on_one_machine
+from fedseq.runs.prediction import evaluate_run
+from flower.expected import NODES, OPTIONS, checksum, lines, on_one_machine
 from flower.federations import Running, running
 
 pytestmark = pytest.mark.timeout(900)  # real processes, and perhaps a busy machine
@@ -24,7 +24,7 @@ CASES = [{"algorithm": "fedseq+feddyn"}] + SOAK * [
 
 @pytest.fixture(scope="module")
 def fed(tmp_path_factory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("federation") / "fed", NODES, config=CONFIG) as made:
+    with running(tmp_path_factory.mktemp("federation") / "fed", NODES, options=OPTIONS) as made:
         yield made
 
 
@@ -34,7 +34,7 @@ def test_every_place_ends_with_the_same_weights(fed, tmp_path, choices):
     from ray.cluster_utils import Cluster
 
     serial = on_one_machine(tmp_path / "serial", **choices)
-    options = {**vars(CONFIG), "num_clients": NODES, "gate": True, "checkpoint_every": 1, **choices}
+    options = {**OPTIONS, "num_clients": NODES, "gate": True, "checkpoint_every": 1, **choices}
     changes = [f"{name}={value}" for name, value in choices.items()]
     run(options, tmp_path / "processes", engine="processes", workers=2)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
-from fedseq.errors import FedSeqError
+from fedseq.basics.errors import FedSeqError
 from fedseq.grouping import approximators
 from fedseq.grouping.approximators import CONFIDENCES, confidence, official_confidence, reduce_weights
 

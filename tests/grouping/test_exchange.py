@@ -7,13 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedseq.grouping import METRICS, exchange, group_clients, quality
-from fedseq.grouping.exchange import improve, objective, tournament
-from fedseq.grouping.limits import Limits, cut
+from fedseq.grouping import exchange, group_clients, quality
+from fedseq.grouping.exchange import improve, tournament
+from fedseq.grouping.limits import Groups, Limits, cut
+from fedseq.options.tables import METRICS
 
 from . import simulated
 
 A, B = np.array([1.0, 0.0]), np.array([0.0, 1.0])
+
+
+def objective(groups: Groups, estimates: np.ndarray, sizes: np.ndarray) -> float:
+    """sum_S n_S ||mean estimate of S - overall mean||^2, what a swap must lower, by the means themselves."""
+    overall = np.average(estimates, axis=0, weights=sizes)
+    held = [(sizes[group].sum(), group) for group in groups]
+    means = [(n, np.average(estimates[group], axis=0, weights=sizes[group])) for n, group in held if n]
+    return float(sum(n * ((mean - overall) ** 2).sum() for n, mean in means))
 
 
 def test_swaps_until_both_groups_are_mixed():

@@ -5,19 +5,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedseq import names
-from fedseq.errors import FedSeqError
-from fedseq.grouping import (
-    APPROXIMATORS,
-    METHODS,
-    METRICS,
-    check_criterion,
-    default_metric,
-    group_clients,
-    valid_criteria,
-    valid_metrics,
-)
+from fedseq.basics.errors import FedSeqError
+from fedseq.grouping import group_clients
 from fedseq.grouping.methods import deal
+from fedseq.options.criteria import check_criterion, default_metric, valid_criteria, valid_metrics
+from fedseq.options.tables import APPROXIMATORS, METHODS, METRICS
 
 PAIRS = [(m, t, p) for m in METHODS for p in (True, False) for t in valid_metrics(m, p)]
 
@@ -195,12 +187,6 @@ def test_invalid_metrics_are_refused_with_the_valid_ones(approximator, method):
 @pytest.mark.parametrize("method", METHODS)
 def test_default_metric_is_valid(approximator, method):
     check_criterion(approximator, default_metric(approximator, method), method)
-
-
-def test_names_offered_to_users_are_those_of_the_tables():
-    assert set(names.APPROXIMATORS) == set(APPROXIMATORS)
-    assert set(names.METRICS) == set(METRICS)
-    assert set(names.METHODS) == set(METHODS)
 
 
 def test_defaults_are_those_of_the_paper():

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.spatial import distance
 from scipy.stats import entropy, wasserstein_distance
 
-from fedseq.grouping.metrics import METRICS
+from fedseq.options.tables import METRICS
 
 GROUP = np.array([1.0, 0.0, 0.0])
 SAME, NEXT, FAR = np.eye(3)
@@ -27,25 +27,25 @@ HAND_DERIVED = {
 
 @pytest.mark.parametrize("name", METRICS)
 def test_hand_derived(name):
-    np.testing.assert_allclose(METRICS[name](GROUP, CLIENTS, 0.5), HAND_DERIVED[name], atol=1e-12)
+    np.testing.assert_allclose(METRICS[name].load()(GROUP, CLIENTS, 0.5), HAND_DERIVED[name], atol=1e-12)
 
 
 def test_mix_follows_the_share_of_each_client():
     # A client with 1/4 of the examples turns (1, 0, 0) into (3/4, 1/4, 0): Gini 1 - 9/16 - 1/16 = 3/8.
     # One with 1/2 gives 1/2, as above.
     clients = np.stack([NEXT, NEXT], axis=1)
-    np.testing.assert_allclose(METRICS["gini"](GROUP, clients, np.array([0.25, 0.5])), [3 / 8, 1 / 2])
+    np.testing.assert_allclose(METRICS["gini"].load()(GROUP, clients, np.array([0.25, 0.5])), [3 / 8, 1 / 2])
 
 
 def test_wasserstein_reads_absolute_values_as_masses():
     # |(-3, 1, 0)| / 4 = (3/4, 1/4, 0) against (0, 0, 1): cumulative 3/4, 1, 1 against 0, 0, 1, so 3/4 + 1.
-    np.testing.assert_allclose(METRICS["wasserstein"](np.array([-3.0, 1, 0]), FAR[:, None], 0.5), [1.75])
+    np.testing.assert_allclose(METRICS["wasserstein"].load()(np.array([-3.0, 1, 0]), FAR[:, None], 0.5), [1.75])
 
 
 def test_zero_vectors_have_no_direction_and_give_no_nan():
     zero = np.zeros((3, 1))
-    assert METRICS["cosine"](GROUP, zero, 0.5) == [1.0]
-    assert all(np.isfinite(metric(GROUP, zero, 0.5)).all() for metric in METRICS.values())
+    assert METRICS["cosine"].load()(GROUP, zero, 0.5) == [1.0]
+    assert all(np.isfinite(row.load()(GROUP, zero, 0.5)).all() for row in METRICS.values())
 
 
 def mixed(group, client, share):
@@ -75,7 +75,7 @@ def cases(draw):
 def test_agrees_with_scalar_formula(name, case):
     group, clients, shares = case
     expected = [SCALAR[name](group, client, share) for client, share in zip(clients.T, shares, strict=True)]
-    np.testing.assert_allclose(METRICS[name](group, clients, shares), expected, atol=1e-9)
+    np.testing.assert_allclose(METRICS[name].load()(group, clients, shares), expected, atol=1e-9)
 
 
 def test_every_metric_has_a_scalar_formula():

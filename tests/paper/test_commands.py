@@ -13,7 +13,7 @@ import pytest
 from fedseq.cli import main
 from fedseq.paper import scales
 from fedseq.paper.plan import NAMES
-from fedseq.results import read_run
+from fedseq.runs.reading import read_run
 
 FEDSEQ = [sys.executable, "-c", "import sys; from fedseq.cli import main; sys.exit(main())"]
 SMALL = {"model": "mlp", "pretrain_epochs": 1, "num_clients": 20, "max_clients": 5, "min_samples": 1}
@@ -51,6 +51,19 @@ def test_nothing_starts_without_a_yes(slice_of_tiny, capsys):
     assert not list(Path("runs").rglob("metrics.jsonl"))
 
 
+def test_ctrl_c_while_measuring_is_no_traceback(tmp_path):
+    words = ["paper", "table1", "--yes", "--only", "algorithm=fedavg,alpha=0"]
+    process = subprocess.Popen([*FEDSEQ, *words], stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": "."})
+    try:
+        wait_for(lambda: any(Path().glob("tmp*/metrics.jsonl")))
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "Traceback" not in said
+
+
 def test_list_names_everything(capsys):
     assert main(["paper", "list"]) == 0
     out = capsys.readouterr().out
@@ -64,8 +77,8 @@ def test_list_names_everything(capsys):
         ["paper", "table1", "--scale", "huge"],
         ["paper", "table1", "--targets", "mine"],
         ["paper", "table1", "--seeds", "a"],
-        ["sweep", "--seeds", "a"],
-        ["sweep", "--algorithms", ","],
+        ["sweep", "--seed", "a"],
+        ["sweep", "--algorithm", ","],
         ["sweep", "--jobs", "0"],
     ],
 )
@@ -74,7 +87,7 @@ def test_wrong_words_are_refused(words, capsys):
     assert capsys.readouterr().err.startswith("fedseq: error: ")
 
 
-SWEEP = ["sweep", "--algorithms", "fedavg,centralized", "--seeds", "0,1", "--model", "mlp", "--out", "s", "--jobs", "2"]
+SWEEP = ["sweep", "--algorithm", "fedavg,centralized", "--seed", "0,1", "--model", "mlp", "--out", "s", "--jobs", "2"]
 
 
 def test_an_interrupted_sweep_saves_and_goes_on(capsys):
@@ -113,14 +126,14 @@ def wait_for(condition, seconds=120.0):
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "it never happened"
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 def test_a_failing_run_is_told_and_the_others_go_on(capsys):
-    """A folder that can't be written stands for anything that goes wrong in a worker."""
+    """A folder that cannot be written stands for anything that goes wrong in a worker."""
     Path("s").mkdir()
     Path("s/fedavg-alpha0-seed0").write_text("in the way")
-    words = ["sweep", "--algorithms", "fedavg", "--seeds", "0,1", "--rounds", "1", "--out", "s", "--jobs", "1"]
+    words = ["sweep", "--algorithm", "fedavg", "--seed", "0-1", "--rounds", "1", "--out", "s", "--jobs", "1"]
     assert main(words) == 2
     out = capsys.readouterr().out
     assert "not finished: digits fedavg-alpha0-seed0: its process ended" in out
@@ -130,4 +143,4 @@ def test_a_failing_run_is_told_and_the_others_go_on(capsys):
 def test_tasks_leave_no_worker_behind():
     me = os.getpid()
     children = subprocess.run(["ps", "-o", "args", "--ppid", str(me)], capture_output=True, text=True).stdout
-    assert "fedseq.paper.worker" not in children
+    assert "fedseq.sweep.worker" not in children

@@ -2,12 +2,13 @@
 
 import csv
 import io
+import re
 from dataclasses import replace
 
 import pytest
 
 from fedseq.paper import cells, formats
-from fedseq.paper.plan import Plan, load_experiment
+from fedseq.paper.plan import PaperPlan, load_experiment
 from fedseq.paper.scales import SCALES
 from fedseq.report.series import Stat
 from report.builders import make_run
@@ -18,13 +19,13 @@ COURSES = {"fedavg": [0.1, 0.3, 0.5, 0.72], "fedseq": [0.5, 0.85, 0.9, 0.9]}
 
 @pytest.fixture
 def plan(tmp_path):
-    made = Plan(load_experiment("table2"), SCALE, tmp_path)
-    for task in made.tasks():
-        config = task.config
+    made = PaperPlan(load_experiment("table2"), SCALE, tmp_path)
+    for assignment in made.assignments():
+        config = assignment.config
         if config.algorithm == "centralized":
-            make_run(task.folder, [1.0], algorithm="centralized")
+            make_run(assignment.folder, [1.0], algorithm="centralized")
         elif config.algorithm in COURSES and config.alpha == 0 and config.approximator == "confidence":
-            make_run(task.folder, COURSES[config.algorithm], config.algorithm, seed=config.seed)
+            make_run(assignment.folder, COURSES[config.algorithm], config.algorithm, seed=config.seed)
     return made
 
 
@@ -61,25 +62,25 @@ def test_accuracy_shows_mean_std_difference_and_rounds(plan):
 
 
 def test_unfinished_and_diverged_runs_say_so(plan):
-    tasks = plan.runs("cifar10", 0.2, {"algorithm": "fedavg"})
-    make_run(tasks[0].folder, [0.1, 0.5], alpha=0.2, rounds=4, finished=False)
+    assignments = plan.runs("cifar10", 0.2, {"algorithm": "fedavg"})
+    make_run(assignments[0].folder, [0.1, 0.5], alpha=0.2, rounds=4, finished=False)
     table1 = replace(plan, experiment=load_experiment("table1"))
     cell = cells.accuracy_blocks(table1)[0].rows["FedAvg"][1]
     assert cell.rounds == "2 of 4 x 1 of 2 seeds"
-    (tasks[0].folder / "failure.txt").write_text("training diverged in round 3")
+    (assignments[0].folder / "failure.txt").write_text("training diverged in round 3")
     assert formats.cell_text(cells.accuracy_blocks(table1)[0].rows["FedAvg"][1]) == "diverged (76.82)"
 
 
 def test_formats_hold_the_same_cells(plan):
     blocks = cells.convergence_blocks(plan, "measured")
-    markdown = formats.to_markdown("Title", blocks, ["A note."])
-    assert "| FedSeq | " in markdown
+    markdown = formats.markdown("Title", blocks, ["A note."])
+    assert re.search(r"\| FedSeq +\| ", markdown)
     assert markdown.count("## ") == 6
-    lines = list(csv.DictReader(io.StringIO(formats.to_csv(blocks))))
+    lines = list(csv.DictReader(io.StringIO(formats.csv(blocks))))
     (line,) = [one for one in lines if one["row"] == "FedSeq" and one["column"].startswith("80% =") and one["ours"]]
     assert (line["ours"], line["published"], line["difference"], line["seeds"]) == ("2.0", "991", "-989.0", "2")
     assert sum(1 for one in lines if one["published"] or one["note"]) >= 198
-    latex = formats.to_latex("Title", blocks)
+    latex = formats.latex("Title", blocks)
     assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 6
     assert r"$\pm$" in latex
     assert "70\\% = 70.0\\%" in latex
@@ -88,3 +89,12 @@ def test_formats_hold_the_same_cells(plan):
 def test_a_cell_without_a_published_value():
     assert formats.cell_text(cells.Cell(Stat(1.5, None, 1))) == "1.50 (-)"
     assert formats.cell_text("plain") == "plain"
+
+
+def test_a_tuning_grid_has_numbers_of_ours_alone(plan):
+    tuning = replace(plan, experiment=load_experiment("tuning-fedprox"))
+    (assignment, _) = tuning.runs("cifar10", 0, tuning.experiment.rows["FedProx, mu = 1e-3"])
+    make_run(assignment.folder, [0.25, 0.5], algorithm="fedprox", mu=0.001, rounds=2)
+    block = cells.accuracy_blocks(tuning)[0]
+    assert formats.cell_text(block.rows["FedProx, mu = 1e-3"][0]) == "50.00"
+    assert formats.cell_text(block.rows["FedProx, mu = 1e-4"][0]) == "not run"

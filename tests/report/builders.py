@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
-from fedseq.config import resolve
-from fedseq.configfile import from_mapping, to_yaml
-from fedseq.version import VERSION
+from fedseq import __version__
+from fedseq.algorithms import build
+from fedseq.algorithms.base import signature
+from fedseq.options.resolve import resolve
+from fedseq.options.text import to_yaml
 
 CLIENTS, CLASSES = 8, 4
 SUPERCLIENTS = [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -16,11 +18,16 @@ def make_run(
 ):
     """A round for each accuracy; None is a round without evaluation."""
     folder.mkdir(parents=True)
-    given = {"algorithm": algorithm, "rounds": max(1, len(accuracies)), "num_clients": CLIENTS, **options}
-    (folder / "config.yaml").write_text(to_yaml(resolve(from_mapping(given))))
-    write(folder / "environment.json", {"seed": options.get("seed", 0), "fedseq": VERSION, "torch": "2"})
+    given = {
+        "algorithm": algorithm, "rounds": max(1, len(accuracies)), "num_clients": CLIENTS, "speed_spread": 0.0,
+        **options,
+    }  # fmt: skip
+    config = resolve(given, lenient=True)
+    (folder / "config.yaml").write_text(to_yaml(config))
+    write(folder / "environment.json", {"seed": options.get("seed", 0), "fedseq": __version__, "torch": "2"})
     counts = [[examples if c == client % CLASSES else 0 for c in range(CLASSES)] for client in range(CLIENTS)]
-    write(folder / "clients.json", {"fingerprint": "0", "examples": [examples] * CLIENTS, "label_counts": counts})
+    described = {"fingerprint": "0", "examples": [examples] * CLIENTS, "label_counts": counts}
+    write(folder / "clients.json", {**described, "algorithm": signature(build(config))})
     if "fedseq" in algorithm:
         write(folder / "superclients.json", {"superclients": SUPERCLIENTS})
         chains = chains or [SUPERCLIENTS[0], SUPERCLIENTS[1]]
@@ -37,9 +44,9 @@ def make_run(
 def record(round_, accuracy, chains, skipped=()):
     updates = sum(map(len, chains))
     line = {
-        "round": round_, "accuracy": accuracy, "loss": None, "train_loss": 1.0, "units": list(range(len(chains))),
-        "clients": chains, "client_updates": updates, "bytes_down": 100 * updates, "bytes_up": 100 * updates,
-        "skipped": list(skipped),
+        "round": round_, "accuracy": accuracy, "loss": None, "train_loss": 1.0, "drawn": list(range(len(chains))),
+        "units": list(range(len(chains))), "clients": chains, "client_updates": updates,
+        "bytes_down": 100 * updates, "bytes_up": 100 * updates, "skipped": list(skipped),
     }  # fmt: skip
     if accuracy is not None:
         line.update(loss=1 - accuracy, per_class_accuracy=[accuracy, accuracy, 0.0, None])

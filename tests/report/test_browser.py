@@ -7,15 +7,15 @@ import threading
 import pytest
 
 from fedseq.report import page
-from fedseq.report.reading import Broken, read_all
 from fedseq.report.server import make_server
 from fedseq.report.summary import summarise
+from fedseq.runs.reading import Broken, read_all
 
 from .builders import make_run, record
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium: apt-get install chromium")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
 
 
@@ -179,6 +179,26 @@ def test_data_sets_and_alphas_are_chosen(browser, tmp_path):
     assert shown.curves() == ["fedprox"]
     shown.context.close()
     assert shown.problems == []
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 5, 6, 12, 40])
+def test_ticks_of_rounds_are_whole_and_distinct(browser, tmp_path, rounds):
+    written = page.write(tmp_path / "r.html", summarise(read_all([make_run(tmp_path / "a", [0.5] * rounds)])))
+    for width in (1200, 360):
+        shown = Page(browser, written.as_uri(), width=width)
+        labels = shown.page.eval_on_selector_all("#chart svg text.x-tick", "all => all.map((one) => one.textContent)")
+        assert labels == [str(number) for number in sorted(set(map(int, labels)))]
+        assert int(labels[-1]) <= max(2, rounds)
+        assert len(labels) >= 2
+        shown.context.close()
+
+
+def test_a_table_that_is_cut_says_so(browser, report):
+    for width, cut in ((360, True), (1400, False)):
+        shown = Page(browser, report.as_uri(), width=width)
+        hint = shown.page.locator("#convergence-section .scroll-hint")
+        assert hint.is_visible() == cut
+        shown.context.close()
 
 
 def test_a_phone_scrolls_down_only(browser, report):

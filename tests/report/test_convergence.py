@@ -1,12 +1,14 @@
 """Rounds to targets, over seeds, against FedAvg; expected numbers are worked out beside them."""
 
+import re
+
 import pytest
 
+from fedseq.report import figures
 from fedseq.report.convergence import Bound, by_dataset, compare, crossing_text, find_bound, smooth_crossing
-from fedseq.report.costs import Devices
-from fedseq.report.reading import read
 from fedseq.report.series import labels, make_series, stat
 from fedseq.report.tables import comparison_table, cost_table
+from fedseq.runs.reading import read
 
 from .builders import make_run
 
@@ -86,6 +88,30 @@ def test_bound_is_given_or_centralized_or_the_best(tmp_path):
     assert find_bound([]) is None
 
 
+def test_an_unfinished_centralized_run_or_nothing_learned_is_no_bound(tmp_path):
+    central = make_run(tmp_path / "a", [0.2], algorithm="centralized", finished=False, rounds=9)
+    best = make_run(tmp_path / "b", [0.9], algorithm="fedseq")
+    bound = find_bound(runs(central, best))
+    assert bound.accuracy == pytest.approx(0.9)
+    assert not bound.central
+    assert "the centralized run is not finished" in bound.source
+    assert find_bound(runs(central)) is None
+    assert find_bound(runs(make_run(tmp_path / "c", [0.0]))) is None
+    assert find_bound(runs(make_run(tmp_path / "d", [0.0, 0.0], algorithm="centralized"), best)).accuracy == 0.9
+
+
+def test_the_figure_says_centralized_only_where_it_is_and_ticks_whole_rounds(tmp_path):
+    central = make_run(tmp_path / "a", [0.5, 1.0], algorithm="centralized")
+    best = make_run(tmp_path / "b", [0.2, 0.9, 0.9], algorithm="fedseq")
+    for found, words in ((runs(best), "bound"), (runs(best, central), "centralized")):
+        text = figures.curves(found, tmp_path / "c.svg", find_bound(found)).read_text()
+        written = re.findall("<!-- (.*) -->", text)  # matplotlib's note beside each text it draws
+        assert ("centralized" in written) == (words == "centralized")
+        assert {"70 % of bound", "80 % of bound", "90 % of bound", words} <= set(written)
+        rounds = [word for word in written if re.fullmatch(r"[\d.]+", word)]
+        assert rounds == ["1", "2", "3"]
+
+
 def test_labels_tell_what_differs_and_no_more(tmp_path):
     found = runs(
         make_run(tmp_path / "a", [0.5], algorithm="fedseq", method="random"),
@@ -100,8 +126,8 @@ def test_labels_tell_what_differs_and_no_more(tmp_path):
 def test_tables_show_unfinished_and_damaged_runs_in_their_place(tmp_path):
     found = runs(make_run(tmp_path / "a", [0.5, 0.6], finished=False, rounds=9), make_run(tmp_path / "b", []))
     table = comparison_table(compare(found, HALF), HALF, [])
-    cells = list(table.columns[0].cells)
-    assert "(unfinished)" in cells[0]
-    assert next(iter(table.columns[1].cells)) == "2 of 9"
-    assert cost_table(compare(found, HALF), Devices()).row_count == 2
+    assert table.columns[:2] == ["algorithm", "rounds"]
+    assert "(unfinished)" in table.rows[0][0]
+    assert table.rows[0][1] == "2 of 9"
+    assert len(cost_table(compare(found, HALF), "10 steps/s").rows) == 2
     assert list(by_dataset(found)) == ["digits"]

@@ -1,23 +1,26 @@
 """The page as a file: self-contained, honest about damaged folders, careful with other people's files."""
 
+import contextlib
 import json
 import re
 import shutil
+import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 
 import pytest
 
+from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
-from fedseq.config import resolve
-from fedseq.configfile import from_mapping
-from fedseq.errors import FedSeqError
+from fedseq.options.resolve import resolve
 from fedseq.report import page
-from fedseq.report.reading import Broken, broken, read, read_all
+from fedseq.report.curves import thin
 from fedseq.report.reproduce import command
 from fedseq.report.server import make_server
-from fedseq.report.summary import skipped, summarise, thin
+from fedseq.report.summary import skipped, summarise
+from fedseq.runs.reading import Broken, broken, read, read_all
 
 from .builders import make_run
 
@@ -80,7 +83,7 @@ def damage(kind, folder):
         ("empty", "no run in it"),
         ("torn in the middle", "line 2"),
         ("rounds go back", "line 5"),
-        ("no text", "can't read"),
+        ("no text", "cannot read"),
         ("other version", "made by fedseq 9.9"),
         ("config is a list", "option: value"),
     ],
@@ -163,10 +166,10 @@ def test_the_command_repeats_the_config(monkeypatch):
     from fedseq.cli import build_parser, config_from
 
     options = {"algorithm": "fedseq+fedprox", "alpha": 0.2, "mu": 0.003, "seed": 4, "lr": 0.05, "method": "random"}
-    config = resolve(from_mapping(options))
+    config = resolve(options)
     words = command(config).split()
     assert words[:2] == ["fedseq", "run"]
-    assert resolve(config_from(build_parser().parse_args(words[1:]))) == config
+    assert config_from(build_parser().parse_args(words[1:])) == config
 
 
 def test_watch_serves_the_page_and_new_numbers_to_this_machine_only(runs):
@@ -191,12 +194,44 @@ def test_watch_serves_the_page_and_new_numbers_to_this_machine_only(runs):
         server.server_close()
 
 
+def test_watch_cannot_be_kept_busy(runs, monkeypatch):
+    """A hundred that say nothing, one that never ends its request, one that does not take its answer."""
+    monkeypatch.setattr("fedseq.report.server._Server.patience", 3.0)
+    summary = {**summarise(read_all([runs]), live=True), "long": "x" * 20_000_000}
+    server = make_server(lambda: summary)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    try:
+        idle = [socket.create_connection(server.server_address[:2], timeout=60) for _ in range(100)]
+        idle[50].sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n")  # and no empty line
+        idle[51].sendall(b"GET /data.json HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_address[1]}/data.json", timeout=60) as answer:
+            assert json.load(answer)["live"] is True
+        assert [_until_closed(connection) for number, connection in enumerate(idle) if number != 51] == [b""] * 99
+        while server.until:  # or the test's own timeout
+            time.sleep(0.01)
+        assert len(_until_closed(idle[51])) < 20_000_000
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _until_closed(connection):
+    """Everything that still comes; a connection that stays open is an error, by its timeout."""
+    found = []
+    with connection, contextlib.suppress(ConnectionError):
+        while part := connection.recv(2**20):
+            found.append(part)
+    return b"".join(found)
+
+
 @pytest.mark.parametrize(
     "words",
     [
         ["watch", "nowhere"],
         ["watch", ".", "--port", "x"],
         ["compare", "nowhere"],
+        ["report", "nowhere"],
+        ["report", "."],  # no run in it
         ["report", ".", "--bandwidth", "fast"],
         ["compare", ".", "--bound", "2"],
     ],
@@ -204,3 +239,13 @@ def test_watch_serves_the_page_and_new_numbers_to_this_machine_only(runs):
 def test_wrong_words_are_refused(words, capsys):
     assert main(words) == 2
     assert capsys.readouterr().err.startswith("fedseq: error: ")
+
+
+def test_a_mean_of_five_evaluations_is_of_five_evaluations_however_many_are_drawn(tmp_path):
+    accuracies = [round_ % 7 / 10 for round_ in range(1, 2001)]
+    folder = make_run(tmp_path / "a", accuracies)
+    curve = summarise(read_all([folder]))["datasets"][0]["series"][0]["curve"]
+    assert len(curve["rounds"]) < 700
+    for round_, mean in zip(curve["rounds"], curve["smooth"]["accuracy"], strict=True):
+        last = accuracies[max(0, round_ - 5) : round_]
+        assert mean == pytest.approx(sum(last) / len(last)), round_

@@ -1,17 +1,26 @@
-"""The algorithms and how their names compose. `build` turns a resolved config into an algorithm."""
+"""The algorithms, and how a name becomes one: `build` composes the rules that it names."""
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from fedseq.algorithms.averages import ema, window
 from fedseq.algorithms.base import FEDAVG, Algorithm, Hop, Setting, State
 from fedseq.algorithms.centralized import centralized
 from fedseq.algorithms.feddyn import feddyn
 from fedseq.algorithms.fedprox import fedprox
 from fedseq.algorithms.fedseq import fedseq, fedseqinter
+from fedseq.algorithms.ghbm import ghbm
+from fedseq.algorithms.lookahead import lookahead
+from fedseq.algorithms.relay import relay
 from fedseq.algorithms.robust import median, trimmed_mean
 from fedseq.algorithms.scaffold import scaffold
 from fedseq.algorithms.server import fairavg, fedadam, fedavgm, fedyogi
-from fedseq.config import Config, known
-from fedseq.names import parse_algorithm
+from fedseq.basics.errors import FedSeqError, unknown
+from fedseq.options.algorithm_names import CENTRALIZED
+from fedseq.options.config import Config
+from fedseq.options.own_code import load_own
+from fedseq.options.tables import AVERAGES, LOCAL_RULES, SERVER_RULES, TOPOLOGIES, Rule
 
 
 def fedavg() -> Algorithm:
@@ -19,38 +28,49 @@ def fedavg() -> Algorithm:
     return FEDAVG
 
 
-LOCAL_RULES: dict[str, Callable[[Config], Algorithm]] = {
-    "": lambda config: fedavg(),
-    "fedavg": lambda config: fedavg(),
-    "fedprox": lambda config: fedprox(known(config.mu)),
-    "scaffold": lambda config: scaffold(config.scaffold_option),
-    "feddyn": lambda config: feddyn(known(config.alpha_dyn), config.feddyn_official),
-}
-SERVER_RULES: dict[str, Callable[[Algorithm, Config], Algorithm]] = {
-    "": lambda inner, config: inner,
-    "fairavg": lambda inner, config: fairavg(inner),
-    "median": lambda inner, config: median(inner),
-    "trimmed-mean": lambda inner, config: trimmed_mean(inner),
-    "fedavgm": lambda inner, config: fedavgm(inner, known(config.server_lr), config.server_momentum),
-    "fedadam": lambda inner, config: fedadam(inner, known(config.server_lr), config.server_momentum),
-    "fedyogi": lambda inner, config: fedyogi(inner, known(config.server_lr), config.server_momentum),
-}
-TOPOLOGIES: dict[str, Callable[[Algorithm, Config], Algorithm]] = {
-    "": lambda inner, config: inner,
-    "fedseq": lambda inner, config: fedseq(inner),
-    "fedseqinter": lambda inner, config: fedseqinter(inner, config.merge_every),
-}
-
-
 def build(config: Config) -> Algorithm:
-    if config.algorithm == "centralized":
+    """The algorithm that a config names, its parts from the inside out: local rule, server rules, average, topology."""
+    if config.algorithm == CENTRALIZED:
         return centralized()
-    name = parse_algorithm(config.algorithm)
-    return TOPOLOGIES[name.topology](SERVER_RULES[name.server](LOCAL_RULES[name.local](config), config), config)
+    rules, algorithm = dict(config.rules), FEDAVG
+    parts = config.algorithm.split("+")
+    for part in [part for part in parts if part not in TOPOLOGIES] + [part for part in parts if part in TOPOLOGIES]:
+        if ":" in part:
+            algorithm = _apply_own(part, rules, algorithm, first=algorithm is FEDAVG)
+        elif part in LOCAL_RULES:
+            algorithm = LOCAL_RULES[part].load()(**_arguments(LOCAL_RULES[part], rules))
+        else:
+            row = {**SERVER_RULES, **AVERAGES, **TOPOLOGIES}[part]
+            algorithm = row.load()(algorithm, **_arguments(row, rules))
+    return algorithm
+
+
+def _arguments(row: Rule, rules: Mapping[str, Any]) -> dict[str, Any]:
+    return {parameter.argument: rules.get(parameter.name) for parameter in row.parameters}
+
+
+def _apply_own(part: str, rules: Mapping[str, Any], inner: Algorithm, first: bool) -> Algorithm:
+    """A user's rule, package.module:function: a local one, or a wrapper if its first argument is named `inner`."""
+    function: Callable[..., Any] = load_own("rule", part)
+    name = part.partition(":")[2]
+    arguments = {key.removeprefix(f"{name}."): value for key, value in rules.items() if key.startswith(f"{name}.")}
+    parameters = list(inspect.signature(function).parameters)
+    wraps = parameters[:1] == ["inner"]
+    if not wraps and not first:
+        raise FedSeqError(
+            f"rule '{part}' cannot stand behind {inner.name}: only a rule whose first argument is `inner` wraps others."
+        )
+    for argument in arguments:
+        if argument not in parameters[wraps:]:
+            raise unknown(f"hyper-parameter of {name}:", argument, parameters[wraps:])
+    algorithm = function(inner, **arguments) if wraps else function(**arguments)
+    if not isinstance(algorithm, Algorithm):
+        raise FedSeqError(f"rule '{part}' must return an Algorithm, not {type(algorithm).__name__}.")
+    return algorithm
 
 
 __all__ = [
-    "Algorithm", "Hop", "Setting", "State", "build", "centralized", "fairavg", "fedadam", "fedavg", "fedavgm", "feddyn",
-    "fedprox", "fedseq", "fedseqinter", "fedyogi", "median", "scaffold",
-    "trimmed_mean",
+    "Algorithm", "Hop", "Setting", "State", "build", "centralized", "ema", "fairavg", "fedadam", "fedavg", "fedavgm",
+    "feddyn", "fedprox", "fedseq", "fedseqinter", "fedyogi", "ghbm", "lookahead", "median", "relay", "scaffold",
+    "trimmed_mean", "window",
 ]  # fmt: skip

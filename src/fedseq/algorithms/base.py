@@ -8,15 +8,17 @@ State is a flat dict of tensors, which is what a checkpoint holds. "weights" is 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import partial
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from fedseq.basics.errors import FedSeqError
+from fedseq.basics.identity import plain
+
 if TYPE_CHECKING:
-    from fedseq.jobs import Result
+    from fedseq.training.jobs import Result
 
 State = dict[str, Tensor]
 UploadAndMemory = tuple[Mapping[str, Tensor], dict[str, Tensor]]
@@ -82,6 +84,10 @@ def server_model(state: State) -> dict[str, Tensor]:
     return {"": state["weights"]}
 
 
+def server_weights(state: State) -> Tensor:
+    return state["weights"]
+
+
 @dataclass(frozen=True)
 class Algorithm:
     """The differences to FedAvg. Functions are module-level (or partials of such), so that workers can be sent them."""
@@ -91,14 +97,20 @@ class Algorithm:
     correct: Callable[[Tensor, Hop], None] | None = None
     # After the client's last step: what it uploads beside its model (summed over a chain), and what it remembers.
     finish: Callable[[Hop], UploadAndMemory] = keep_no_memory
+    # Uploads that are not summed but take the place of the message of their name for the chain's next client.
+    handed_on: tuple[str, ...] = ()
     # On the server. `init` gives what the state holds beside "weights"; `message` what each client is sent.
     init: Callable[[Tensor, Setting], State] = nothing
     message: Callable[[State], dict[str, Tensor]] = nothing
+    # The model that units start from, where it is another than the server's.
+    sent: Callable[[State], Tensor] = server_weights
     # After each round: what its results teach the server. Then models become one, weighted by their examples.
     observe: "Callable[[State, Sequence[Result], Setting], State]" = keep
     merge: Callable[[State, Sequence[Tensor], Sequence[float], Setting], State] = merge_weighted
     # Models to evaluate: "" is the server's, "client_mean" is reported as accuracy_client_mean.
     evaluated: Callable[[State], dict[str, Tensor]] = server_model
+    # What a visit takes beside its epochs, on the simulated clock: `gradient_at_start` is a pass over the data.
+    extra_passes: int = 0
     # The shape of a round.
     superclients: bool = False  # units are superclients instead of clients
     merge_every: int | None = 1  # rounds between merges; None: as many as there are units
@@ -107,36 +119,37 @@ class Algorithm:
 FEDAVG = Algorithm()  # McMahan et al. 2017
 
 
+def with_server_rule(inner: Algorithm, rule: str, **parts: Any) -> Algorithm:
+    """The inner algorithm with these parts, by which a server rule takes the place of the mean."""
+    if inner.merge is not merge_weighted:
+        raise FedSeqError(
+            f"{inner.name} has a server rule of its own and cannot be combined with {rule}. Leave one of them out."
+        )
+    return replace(inner, name=name_behind(inner, rule), **parts)
+
+
+def name_behind(inner: Algorithm, rule: str) -> str:
+    return rule if inner.name == FEDAVG.name else f"{inner.name}+{rule}"
+
+
 def signature(algorithm: Algorithm) -> dict[str, Any]:
     """The record as plain data, by which a continued run recognises its algorithm and hyper-parameters."""
-    return {field.name: _plain(getattr(algorithm, field.name)) for field in fields(algorithm)}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Algorithm):
-        return signature(value)
-    if isinstance(value, partial):
-        arguments = {name: _plain(argument) for name, argument in value.keywords.items()}
-        return {"function": function_name(value.func), **arguments}
-    return function_name(value) if callable(value) else value if not isinstance(value, tuple) else list(value)
-
-
-def function_name(function: Any) -> str:
-    return getattr(function, "__qualname__", type(function).__name__)
+    return {field.name: plain(getattr(algorithm, field.name)) for field in fields(algorithm)}
 
 
 def initial_state(algorithm: Algorithm, weights: Tensor, setting: Setting) -> State:
     state = {"weights": weights, **algorithm.init(weights, setting)}
-    return _refill_slots(state, setting) if period(algorithm, setting) > 1 else state
+    return _refill_slots(algorithm, state, setting) if period(algorithm, setting) > 1 else state
 
 
 def period(algorithm: Algorithm, setting: Setting) -> int:
     return algorithm.merge_every or setting.num_units
 
 
-def starts(state: State, units: int) -> list[Tensor]:
-    """The model each of the round's units starts from: its slot's, where there are slots, else the server's."""
-    return [state.get(f"slot/{i}", state["weights"]) for i in range(units)]
+def starts(algorithm: Algorithm, state: State, units: int) -> list[Tensor]:
+    """The model each of the round's units starts from: its slot's, where there are slots, else what is sent."""
+    sent = algorithm.sent(state)
+    return [state.get(f"slot/{i}", sent) for i in range(units)]
 
 
 def aggregate(algorithm: Algorithm, state: State, results: "Sequence[Result]", setting: Setting, round: int) -> State:
@@ -153,7 +166,9 @@ def aggregate(algorithm: Algorithm, state: State, results: "Sequence[Result]", s
         examples[result.index] += result.examples
     slots = {f"slot/{result.index}": result.end for result in results}
     state = {**state, **slots, "slot_examples": examples}
-    return _refill_slots(_merge_slots(algorithm, state, setting), setting) if round % every == 0 else state
+    if round % every:
+        return state
+    return _refill_slots(algorithm, _merge_slots(algorithm, state, setting), setting)
 
 
 def models_to_evaluate(algorithm: Algorithm, state: State, setting: Setting) -> dict[str, Tensor]:
@@ -169,6 +184,7 @@ def _merge_slots(algorithm: Algorithm, state: State, setting: Setting) -> State:
     return algorithm.merge(state, [state[f"slot/{i}"] for i in used], [float(examples[i]) for i in used], setting)
 
 
-def _refill_slots(state: State, setting: Setting) -> State:
-    slots = {f"slot/{i}": state["weights"] for i in range(setting.units_per_round)}
+def _refill_slots(algorithm: Algorithm, state: State, setting: Setting) -> State:
+    sent = algorithm.sent(state)
+    slots = {f"slot/{i}": sent for i in range(setting.units_per_round)}
     return {**state, **slots, "slot_examples": torch.zeros(setting.units_per_round, dtype=torch.int64)}

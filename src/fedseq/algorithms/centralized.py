@@ -7,6 +7,7 @@ from fedseq.algorithms.base import Algorithm, Hop, UploadAndMemory
 
 
 def centralized() -> Algorithm:
+    """The bound: one client with all the data, which keeps its momentum from round to round."""
     return Algorithm("centralized", finish=keep_velocity)
 
 

@@ -25,13 +25,17 @@ from fedseq.algorithms.base import (
     weighted_mean,
     with_mean_buffers,
 )
-from fedseq.errors import FedSeqError
+from fedseq.basics.errors import FedSeqError
 
 if TYPE_CHECKING:
-    from fedseq.jobs import Result
+    from fedseq.training.jobs import Result
 
 
 def feddyn(alpha: float = 0.1, official: bool = False) -> Algorithm:
+    """FedDyn (Acar et al. 2021): bends each client's loss until its optimum is the federation's.
+
+    `official` leaves out the linear term, as the code published with the FedSeq paper does.
+    """
     if not alpha > 0:
         raise FedSeqError(f"alpha_dyn must be greater than 0, not {alpha}: the server divides by it.")
     return Algorithm(

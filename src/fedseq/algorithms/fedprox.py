@@ -11,6 +11,7 @@ from fedseq.algorithms.base import Algorithm, Hop
 
 
 def fedprox(mu: float = 0.01) -> Algorithm:
+    """FedProx (Li et al. 2020): a spring of strength `mu` holds each client to the model that it was given."""
     return Algorithm("fedprox", correct=partial(pull_to_start, mu=mu))
 
 

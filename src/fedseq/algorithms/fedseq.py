@@ -9,6 +9,7 @@ from fedseq.algorithms.base import FEDAVG, Algorithm
 
 
 def fedseq(inner: Algorithm = FEDAVG) -> Algorithm:
+    """FedSeq (Zaccone et al. 2022): the clients of a superclient train one after another, handing the model on."""
     return replace(inner, name=_compose("fedseq", inner), superclients=True)
 
 

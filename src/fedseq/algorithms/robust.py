@@ -5,29 +5,32 @@ many examples its pull back. They take the place of averaging, in a wrapper over
 are robust too, as a falsified BatchNorm statistic does as much harm as a falsified weight.
 """
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedseq.algorithms.base import FEDAVG, Algorithm, Setting, State
+from fedseq.algorithms.base import FEDAVG, Algorithm, Setting, State, with_server_rule
 
 TRIMMED = 0.2  # share of the models cut off at either end of each coordinate
+LEAST_FOR_MEDIAN, LEAST_FOR_TRIMMED_MEAN = 3, 5  # models, below which these rules do not keep their promise
 
 
 def median(inner: Algorithm = FEDAVG) -> Algorithm:
+    """Each coordinate is the median over the units (Yin et al. 2018), so that models far off do not count."""
     return _robust("median", inner, coordinate_median)
 
 
 def trimmed_mean(inner: Algorithm = FEDAVG, trimmed: float = TRIMMED) -> Algorithm:
+    """Each coordinate is the mean without its lowest and highest values (Yin et al. 2018), a fifth at either end."""
     return _robust("trimmed-mean", inner, partial(coordinate_trimmed_mean, trimmed=trimmed))
 
 
 def _robust(name: str, inner: Algorithm, middle: Callable[[Tensor], Tensor]) -> Algorithm:
-    full = name if inner.name == "fedavg" else f"{inner.name}+{name}"
-    return replace(inner, name=full, merge=partial(merge_robustly, middle=middle))
+    return with_server_rule(inner, name, merge=partial(merge_robustly, middle=middle))
 
 
 def merge_robustly(
@@ -50,3 +53,21 @@ def coordinate_trimmed_mean(models: Tensor, trimmed: float) -> Tensor:
     """The mean without the lowest and the highest; at least one of each goes where there are three models or more."""
     cut = max(int(trimmed * len(models)), 1) if len(models) >= 3 else 0
     return models.sort(dim=0).values[cut : len(models) - cut].mean(dim=0)
+
+
+def too_few(algorithm: Algorithm, setting: Setting) -> str | None:
+    """Why the robust rule of an algorithm, if it has one, hardly protects where so few models are merged."""
+    merge: Any = algorithm.merge
+    while isinstance(merge, partial) and "inner" in merge.keywords:  # an average stands behind the rule
+        merge = merge.keywords["inner"].merge
+    if not (isinstance(merge, partial) and merge.func is merge_robustly):
+        return None
+    is_median = merge.keywords["middle"] is coordinate_median
+    rule, least = ("median", LEAST_FOR_MEDIAN) if is_median else ("trimmed-mean", LEAST_FOR_TRIMMED_MEAN)
+    merged = setting.units_per_round
+    if merged >= least:
+        return None
+    reason = "one liar is not outvoted" if merged <= 2 else "all but the middle one or two are thrown away"
+    enough = f"--fraction {math.ceil(100 * least / setting.num_units) / 100:g}"
+    remedy = enough if setting.num_units >= least else "more units: more clients, or smaller superclients"
+    return f"{rule} merges {merged} of {setting.num_units} units a round, and needs {least}: {reason}. Use {remedy}."

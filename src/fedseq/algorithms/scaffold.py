@@ -13,13 +13,17 @@ import torch
 from torch import Tensor
 
 from fedseq.algorithms.base import Algorithm, Hop, Setting, State, UploadAndMemory
-from fedseq.errors import FedSeqError
+from fedseq.basics.errors import FedSeqError
 
 if TYPE_CHECKING:
-    from fedseq.jobs import Result
+    from fedseq.training.jobs import Result
 
 
 def scaffold(option: int = 1) -> Algorithm:
+    """SCAFFOLD (Karimireddy et al. 2020): control variates take out of each step what pulls a client from the others.
+
+    Option 1 measures a client's variate by a pass over its data, option 2 takes it from the distance travelled.
+    """
     if option not in (1, 2):
         raise FedSeqError(f"scaffold has options 1 and 2, not {option}.")
     return Algorithm(
@@ -29,6 +33,7 @@ def scaffold(option: int = 1) -> Algorithm:
         init=zero_variate,
         message=send_variate,
         observe=update_variate,
+        extra_passes=1 if option == 1 else 0,
     )
 
 

@@ -6,21 +6,23 @@ They act on parameters only; buffers are the mean weighted by examples. Neutral 
 lr 1 is the inner algorithm.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from fedseq.algorithms.base import FEDAVG, Algorithm, Setting, State, with_mean_buffers
+from fedseq.algorithms.base import FEDAVG, Algorithm, Setting, State, with_mean_buffers, with_server_rule
 
 ADAPTIVITY = 1e-3  # tau of Reddi et al.
 SECOND_MOMENT = 0.99  # their beta_2
 
+Step = Callable[[Tensor, State], tuple[Tensor, State]]  # direction and moments to a change and new moments
+
 
 def fairavg(inner: Algorithm = FEDAVG) -> Algorithm:
-    return replace(inner, name=_name(inner, "fairavg"), merge=partial(merge_uniform, inner=inner))
+    """FairAvg (Michieli and Ozay 2021): every unit counts alike, whatever it holds."""
+    return with_server_rule(inner, "fairavg", merge=partial(merge_uniform, inner=inner))
 
 
 def merge_uniform(
@@ -31,28 +33,27 @@ def merge_uniform(
 
 
 def fedavgm(inner: Algorithm = FEDAVG, lr: float = 1.0, momentum: float = 0.9) -> Algorithm:
+    """FedAvgM (Hsu et al. 2019): the server steps with momentum."""
     return _optimised("fedavgm", inner, partial(momentum_step, lr=lr, momentum=momentum), ("m",))
 
 
 def fedadam(inner: Algorithm = FEDAVG, lr: float = 0.01, momentum: float = 0.9) -> Algorithm:
+    """FedAdam (Reddi et al. 2021): the server steps with Adam."""
     return _optimised("fedadam", inner, partial(adam_step, lr=lr, momentum=momentum), ("m", "v"))
 
 
 def fedyogi(inner: Algorithm = FEDAVG, lr: float = 0.01, momentum: float = 0.9) -> Algorithm:
+    """FedYogi (Reddi et al. 2021): the server steps with Yogi, whose second moment changes slowly."""
     return _optimised("fedyogi", inner, partial(yogi_step, lr=lr, momentum=momentum), ("m", "v"))
 
 
-def _optimised(name: str, inner: Algorithm, step: partial, moments: tuple[str, ...]) -> Algorithm:
-    return replace(
+def _optimised(name: str, inner: Algorithm, step: Step, moments: tuple[str, ...]) -> Algorithm:
+    return with_server_rule(
         inner,
-        name=_name(inner, name),
+        name,
         init=partial(init_moments, inner=inner, moments=moments),
         merge=partial(merge_by_step, inner=inner, step=step),
     )
-
-
-def _name(inner: Algorithm, rule: str) -> str:
-    return rule if inner.name == "fedavg" else f"{inner.name}+{rule}"
 
 
 def init_moments(weights: Tensor, setting: Setting, inner: Algorithm, moments: tuple[str, ...]) -> State:
@@ -62,7 +63,7 @@ def init_moments(weights: Tensor, setting: Setting, inner: Algorithm, moments: t
 
 
 def merge_by_step(
-    state: State, models: Sequence[Tensor], examples: Sequence[float], setting: Setting, inner: Algorithm, step: partial
+    state: State, models: Sequence[Tensor], examples: Sequence[float], setting: Setting, inner: Algorithm, step: Step
 ) -> State:
     """The merged model minus the old one is the direction in which the optimiser steps."""
     merged = inner.merge(state, models, examples, setting)

@@ -4,14 +4,17 @@ import argparse
 import importlib
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fedseq.config import FIELDS, Config, flag, sections
-from fedseq.configfile import from_mapping, option_types, read_yaml
-from fedseq.errors import FedSeqError, unknown
-from fedseq.version import VERSION
+from fedseq import __version__
+from fedseq.basics.errors import FedSeqError, is_out_of_memory, unknown
+from fedseq.options.config import Config
+from fedseq.options.lookup import all_options
+from fedseq.options.resolve import resolve
+from fedseq.options.text import read_preset, read_yaml
+from fedseq.options.trust import refuse_code
 
 FAILED = 1
 INTERRUPTED = 130
@@ -31,7 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Federated learning that works when every client's data is different.",
         epilog="Start with: fedseq demo\nThen try:   fedseq run --dataset digits --algorithm fedseq --rounds 30",
     )
-    parser.add_argument("--version", action="version", version=f"fedseq {VERSION}")
+    parser.add_argument("--version", action="version", version=f"fedseq {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     for name in COMMANDS:
         module = importlib.import_module(f"fedseq.cli.{name}")
@@ -44,40 +47,64 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_config_flags(
-    parser: argparse.ArgumentParser, only: Sequence[str] = tuple(FIELDS), defaults: bool = True
-) -> None:
+def add_config_flags(parser: argparse.ArgumentParser, only: Collection[str] | None = None) -> None:
     """A flag for each option, in the sections of the config; what is not given is left to the file and the defaults."""
-    for section in sections():
-        names = [name for name in only if FIELDS[name].metadata["section"] == section]
-        group = parser.add_argument_group(f"{section} options") if names else None
-        for name in names:
-            field = FIELDS[name]
-            choices = field.metadata["choices"]
-            kinds = option_types(name)
-            bare: dict[str, Any] = {"nargs": "?", "const": "true"} if bool in kinds else {}
-            default = "" if field.default is None or not defaults else f" (default: {field.default})"
-            group.add_argument(  # type: ignore[union-attr]
-                flag(name), dest=f"config_{name}", default=argparse.SUPPRESS,
-                metavar="|".join(choices) if choices else METAVARS[kinds[0]],
-                help=field.metadata["help"] + default, **bare,
-            )  # fmt: skip
+    groups: dict[str, Any] = {}
+    for name, found in all_options().items():
+        if only is not None and name not in only:
+            continue
+        if found.section not in groups:
+            groups[found.section] = parser.add_argument_group(f"{found.section} options")
+        bare: dict[str, Any] = {"nargs": "?", "const": "true"} if bool in found.kinds else {}
+        groups[found.section].add_argument(
+            found.flag, dest=f"config_{name}", default=argparse.SUPPRESS,
+            metavar="|".join(found.choices) if found.choices else METAVARS[found.kinds[0]],
+            help=found.help_text(), **bare,
+        )  # fmt: skip
+    if only is None:
+        groups["algorithm"].add_argument(
+            "--rule", dest="own_rules", action="append", default=[], metavar="RULE.NAME=VALUE",
+            help="a hyper-parameter of a rule of your own, of --algorithm fedseq+package.module:rule",
+        )  # fmt: skip
 
 
 def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    return {name[7:]: value for name, value in vars(arguments).items() if name.startswith("config_")}
+    given = {name[7:]: value for name, value in vars(arguments).items() if name.startswith("config_")}
+    for word in getattr(arguments, "own_rules", ()):
+        name, equals, value = word.partition("=")
+        if not equals or "." not in name:
+            raise FedSeqError(f"--rule takes RULE.NAME=VALUE, such as smoothed.keep=0.3, not '{word}'.")
+        given[name] = value
+    return given
+
+
+def options_from(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What was given: flags over file."""
+    given, file = given_options(arguments), getattr(arguments, "config", None)
+    if file is None:
+        return given
+    from_file = {name.replace("-", "_"): value for name, value in read_yaml(Path(file)).items()}
+    refuse_code(from_file, file, given, arguments.trust)
+    return {**from_file, **given}
+
+
+def add_trust(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--trust", action="store_true", help=f"run code of its own that {what} names")
+
+
+def preset_from(arguments: argparse.Namespace) -> dict[str, Any]:
+    return read_preset(arguments.preset) if getattr(arguments, "preset", None) else {}
 
 
 def config_from(arguments: argparse.Namespace) -> Config:
-    """Flags over file over defaults."""
-    file = getattr(arguments, "config", None)
-    return from_mapping({**(read_yaml(Path(file)) if file else {}), **given_options(arguments)})
+    """What was given over a preset, of which options that the run does not use are dropped."""
+    return resolve(options_from(arguments), preset_from(arguments))
 
 
 # A module each: its docstring says what it does, EXAMPLE shows it, `add_arguments` and `main` do it.
 COMMANDS = (
-    "demo", "run", "resume", "sweep", "ls", "compare", "report", "watch", "evaluate", "predict", "partition", "group",
-    "data", "paper", "federation",
+    "demo", "run", "resume", "sweep", "ls", "compare", "report", "watch", "evaluate", "predict", "export", "partition",
+    "group", "privacy", "data", "publish", "paper", "federation", "doctor", "completion", "help",
 )  # fmt: skip
 
 
@@ -102,6 +129,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return INTERRUPTED
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        sys.stderr.write("fedseq: error: not enough memory. Use a smaller --batch-size. What was saved is intact.\n")
+        return FAILED
     except OSError as error:
         if isinstance(error, BrokenPipeError):  # the reader of our output, such as `head`, has seen enough
             sys.stderr.close()
@@ -113,9 +145,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _unrecognized(parser: argparse.ArgumentParser, arguments: argparse.Namespace, word: str) -> FedSeqError:
     if not word.startswith("--"):
-        return FedSeqError(f"unexpected argument '{word}'. See: fedseq {arguments.command or ''} --help")
-    command = parser._subparsers._group_actions[0].choices[arguments.command]  # type: ignore[union-attr,index]
-    return unknown("option", word.split("=")[0], (o for o in command._option_string_actions if o.startswith("--")))
+        asked = f"fedseq {arguments.command}" if arguments.command else "fedseq"
+        return FedSeqError(f"unexpected argument '{word}'. See: {asked} --help")
+    if arguments.command is not None:
+        parser = parser._subparsers._group_actions[0].choices[arguments.command]  # type: ignore[union-attr,index]
+    return unknown("option", word.split("=")[0], (o for o in parser._option_string_actions if o.startswith("--")))
 
 
 def _show_warning(

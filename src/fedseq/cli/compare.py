@@ -1,45 +1,53 @@
 """Compare runs: final accuracy, rounds to targets, speedup, and what they cost."""
 
+import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from fedseq.basics.errors import FedSeqError
 from fedseq.cli.console import make_console, print_table
-from fedseq.errors import FedSeqError
-from fedseq.report.convergence import by_dataset, compare, find_bound
-from fedseq.report.costs import Devices
-from fedseq.report.reading import broken, read_all, readable
-from fedseq.report.tables import comparison_table, cost_table
+from fedseq.options.clock import WhatIf
+from fedseq.report.budget import budget_table
+from fedseq.report.convergence import all_costs, by_dataset, compare, find_bound
+from fedseq.report.costs import describe_clients
+from fedseq.report.formats import to_latex, to_markdown
+from fedseq.report.tables import comparison_csv, comparison_table, cost_table
+from fedseq.runs.reading import Broken, Run, broken, read_all, readable
 
-__all__ = ["compare", "comparison_table", "find_bound"]  # the demo shows its runs in the same way
-
-EXAMPLE = "fedseq compare runs/demo --figure curves.png"
+EXAMPLE = """fedseq compare runs/demo --figure curves.png
+  fedseq compare runs/demo --csv > comparison.csv"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that hold some")
+    parser.add_argument(
+        "--at", metavar="ROUND", help="also compare at this round, and at the simulated time that it takes the slowest"
+    )
     parser.add_argument("--figure", metavar="FILE", help="draw the curves into this .png, .pdf or .svg file")
+    written = parser.add_mutually_exclusive_group()
+    written.add_argument("--csv", action="store_true", help="print a line for each series and target, numbers in full")
+    written.add_argument("--latex", action="store_true", help="print the tables as LaTeX (booktabs)")
+    written.add_argument("--markdown", action="store_true", help="print the tables as Markdown, as on a pipe")
     add_comparison_arguments(parser)
 
 
 def add_comparison_arguments(parser: ArgumentParser) -> None:
     """What `compare`, `report` and `watch` take."""
     parser.add_argument("--bound", metavar="ACC", help="centralized accuracy (0..1) that targets are shares of")
-    group = parser.add_argument_group("simulated time")
-    add = group.add_argument
-    add("--client-speed", metavar="STEPS", default=Devices.speed, help="SGD steps a second of a client (default: 10)")
-    add("--bandwidth", metavar="BYTES", default=Devices.bandwidth, help="bytes a second of a client (default: 1e6)")
-    add("--speed-spread", metavar="SIGMA", default=Devices.spread,
-        help="clients' speeds differ lognormally with this sigma (default: 0, all alike)")  # fmt: skip
-    add("--speed-seed", metavar="SEED", default=Devices.seed, help="seed of the speeds (default: 0)")
-
-
-def devices_from(arguments: Namespace) -> Devices:
-    return Devices(
-        speed=_number("--client-speed", arguments.client_speed),
-        bandwidth=_number("--bandwidth", arguments.bandwidth),
-        spread=_number("--speed-spread", arguments.speed_spread),
-        seed=int(_number("--speed-seed", arguments.speed_seed)),
+    group = parser.add_argument_group("simulated time, instead of what each run's own options say")
+    group.add_argument("--client-speed", metavar="STEPS", help="SGD steps a second of the median client")
+    group.add_argument("--bandwidth", metavar="BYTES", help="bytes a second of a client, each way")
+    group.add_argument(
+        "--speed-spread", metavar="SIGMA", help="sigma of the logarithm of the clients' speeds; 0: alike"
     )
+
+
+def what_if_from(arguments: Namespace) -> WhatIf:
+    names = ("client_speed", "bandwidth", "speed_spread")
+    given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    return WhatIf(**{name: _number(f"--{name.replace('_', '-')}", value) for name, value in given.items()})
 
 
 def bound_from(arguments: Namespace) -> float | None:
@@ -49,6 +57,14 @@ def bound_from(arguments: Namespace) -> float | None:
     if not 0 < value <= 1:
         raise FedSeqError(f"--bound must be an accuracy greater than 0 and at most 1, not {arguments.bound}.")
     return value
+
+
+def round_from(arguments: Namespace) -> int | None:
+    if arguments.at is None:
+        return None
+    if not str(arguments.at).isdecimal() or int(arguments.at) < 1:
+        raise FedSeqError(f"--at takes the number of a round, not {arguments.at!r}.")
+    return int(arguments.at)
 
 
 def _number(name: str, value: str | float) -> float:
@@ -61,25 +77,42 @@ def _number(name: str, value: str | float) -> float:
     return number
 
 
-def main(arguments: Namespace) -> None:
-    devices, given = devices_from(arguments), bound_from(arguments)
-    found = read_all(Path(name) for name in arguments.runs)
-    runs = readable(found)
-    if not runs:
-        first = broken(found)[0]
+def runs_from(names: Sequence[str]) -> list[Run | Broken]:
+    """What is in these folders. A name that leads nowhere is a mistake, and so are folders without a readable run."""
+    found = read_all(Path(name) for name in names)
+    missing = [one for one in broken(found) if not one.folder.exists()]
+    if missing or not readable(found):
+        first = (missing or broken(found))[0]
         raise FedSeqError(f"{first.folder}: {first.reason} List the runs you have with: fedseq ls")
+    return found
+
+
+def main(arguments: Namespace) -> None:
+    what_if, given = what_if_from(arguments), bound_from(arguments)
+    at = round_from(arguments)
+    found = runs_from(arguments.runs)
+    runs = readable(found)
     console = make_console()
-    for number, (dataset, members) in enumerate(by_dataset(runs).items()):
-        bound = find_bound(members, given)
-        rows = compare(members, bound, devices)
-        if len(by_dataset(runs)) > 1:
-            console.print(f"\n{dataset}", markup=False)
-        print_table(console, comparison_table(rows, bound, broken(found) if number == 0 else ()))
-        if bound:
-            print_table(console, cost_table(rows, devices))
+    datasets = by_dataset(runs)
+    bounds = {dataset: find_bound(members, given) for dataset, members in datasets.items()}
+    rows = {dataset: compare(members, bounds[dataset], what_if) for dataset, members in datasets.items()}
+    if arguments.csv:
+        sys.stdout.write(comparison_csv([row for members in rows.values() for row in members]))
+    for number, (dataset, bound) in enumerate(bounds.items() if not arguments.csv else ()):
+        tables = [comparison_table(rows[dataset], bound, broken(found) if number == 0 else ())]
+        tables += [cost_table(rows[dataset], describe_clients(datasets[dataset], what_if))] if bound else []
+        if at is not None:
+            tables.append(budget_table(datasets[dataset], all_costs(datasets[dataset], what_if), at))
+        for table in tables:
+            if arguments.latex or arguments.markdown:
+                titled = replace(table, title=dataset)
+                sys.stdout.write((to_latex if arguments.latex else to_markdown)(titled) + "\n")
+            else:
+                print_table(console, replace(table, title=dataset if len(datasets) > 1 else ""))
+    notes = make_console(stderr=arguments.csv or arguments.latex or arguments.markdown)
     for folder in broken(found):
-        console.print(f"{folder.folder} is unreadable: {folder.reason}", markup=False)
+        notes.print(f"{folder.folder} is unreadable: {folder.reason}", markup=False)
     if arguments.figure:
         from fedseq.report.figures import curves
 
-        console.print(f"curves: {curves(runs, Path(arguments.figure), find_bound(runs, given))}", markup=False)
+        notes.print(f"curves: {curves(runs, Path(arguments.figure), find_bound(runs, given))}", markup=False)

@@ -1,18 +1,20 @@
 """What a person sees while a command works: a live bar on a terminal, plain lines on a pipe."""
 
 import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
-from fedseq.config import Config
+from fedseq.options.config import Config
+from fedseq.report.formats import TextTable, to_markdown
 
-PIPE_WIDTH = 160  # a pipe has no width: wide enough that no table is folded
+PIPE_WIDTH = 10_000  # a pipe has no width: nothing is folded
 
 
 def make_console(stderr: bool = False) -> Console:
@@ -22,24 +24,48 @@ def make_console(stderr: bool = False) -> Console:
     )
 
 
-def print_table(console: Console, table: Table) -> None:
-    """A table for the eye; on a pipe a Markdown table, which is plain and can be pasted."""
-    if console.is_terminal:
-        console.print(table)
+def print_table(console: Console, table: TextTable) -> None:
+    """A table for the eye, or a block for each row where the terminal is too narrow for it; on a pipe Markdown."""
+    if not console.is_terminal:
+        console.print(to_markdown(table), markup=False, end="")
         return
-    table.box = box.MARKDOWN
-    with console.capture() as captured:
-        console.print(table)
-    lines = [line.rstrip() for line in captured.get().splitlines()]
-    console.print("\n".join(line for line in lines if line), markup=False)
+    room = console.width - 3 * len(table.columns) - 1
+    columns = zip(table.columns, *table.rows, strict=True)  # a head may break between its words, a cell may not
+    narrow = [max(map(len, [*head.split(" "), *cells])) for head, *cells in columns]
+    if sum(narrow) > room:
+        console.print(_blocks(table, console.width), markup=False, soft_wrap=True)
+        return
+    widths = table.widths() if sum(table.widths()) <= room else narrow
+    drawn = Table(title=escape(table.title) or None, caption=escape(table.caption) or None, title_justify="left",
+                  caption_justify="left")  # fmt: skip
+    for number, (name, width) in enumerate(zip(table.columns, widths, strict=True)):
+        drawn.add_column(escape(name), justify="left" if number < table.left else "right", width=width)
+    for row in table.rows:
+        drawn.add_row(*map(escape, row))
+    console.print(drawn)
+
+
+def _blocks(table: TextTable, width: int) -> str:
+    """The first cell of a row, and below it the others with their names, as many on a line as it holds."""
+    lines = [table.title] if table.title else []
+    for first, *others in table.rows:
+        lines += [first, "  "]
+        for name, cell in zip(table.columns[1:], others, strict=True):
+            item = f"{name}: {cell}"
+            if cell and len(lines[-1]) > 2 and len(lines[-1]) + len(item) + 3 > width:
+                lines.append("  ")
+            lines[-1] += ("" if len(lines[-1]) == 2 else " · ") + item if cell else ""
+    return "\n".join([*lines, *textwrap.wrap(table.caption, width)])
 
 
 def live_progress(console: Console) -> Progress:
-    """A bar per task; on a pipe it draws nothing."""
+    """A bar per task; on a pipe it draws nothing. Bar, count and time left stay whole, the rest takes what is left."""
+    name = Column(no_wrap=True, overflow="ellipsis", max_width=max(12, console.width - 52))
     return Progress(
-        TextColumn("{task.description:<12}"), BarColumn(bar_width=24), MofNCompleteColumn(),
-        TextColumn("{task.fields[text]}"), TimeRemainingColumn(compact=True),
-        console=console, disable=not console.is_terminal,
+        TextColumn("{task.description:<12}", table_column=name), BarColumn(bar_width=20), MofNCompleteColumn(),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[text]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+        console=console, disable=not console.is_terminal, expand=True,
     )  # fmt: skip
 
 
@@ -89,20 +115,14 @@ class ConsoleReporter:
         round_ = record["round"]
         speed = (round_ - self.began[1]) / max(time.monotonic() - self.began[0], 1e-9)
         text = describe(record)
-        self.count(record.get("seconds", {}))
-        live = f"{text or '...'}  {speed:.2f} rounds/s  {self.shares()}"
+        for name in self.spent:
+            self.spent[name] += record.get("seconds", {}).get(name, 0.0)
+        total = sum(self.spent.values()) or 1.0
+        shares = " ".join(f"{name} {100 * spent / total:.0f}%" for name, spent in self.spent.items())
+        live = f"{text or '...'}  {speed:.2f} rounds/s  {shares}"
         self.progress.update(self.task, completed=round_, text=live)
         if self.verbose and text and (round_ % self.every == 0 or round_ == self.total):
             self.note(f"round {round_:>{len(str(self.total))}}/{self.total}  {text}  {speed:.2f} rounds/s")
-
-    def count(self, seconds: dict[str, Any]) -> None:
-        for name in self.spent:
-            self.spent[name] += seconds.get(name, 0.0)
-
-    def shares(self) -> str:
-        """Where the time goes, in percent."""
-        total = sum(self.spent.values()) or 1.0
-        return " ".join(f"{name} {100 * spent / total:.0f}%" for name, spent in self.spent.items())
 
 
 def describe(record: dict[str, Any]) -> str:
@@ -112,4 +132,6 @@ def describe(record: dict[str, Any]) -> str:
         parts.append(f"accuracy {record['accuracy']:.4f}")
     if record.get("loss") is not None:
         parts.append(f"loss {record['loss']:.4f}")
+    if parts and record.get("epsilon") is not None:
+        parts.append(f"epsilon {record['epsilon']:.3g}")
     return "  ".join(parts)

@@ -3,11 +3,10 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from rich.table import Table
-
-from fedseq.catalog import CATALOG, FILE_SOURCES
+from fedseq.basics.errors import FedSeqError
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
-from fedseq.errors import FedSeqError
+from fedseq.options.datasets import CATALOG, FILE_SOURCES
+from fedseq.report.formats import TextTable
 
 EXAMPLE = "fedseq data get cifar10"
 
@@ -21,12 +20,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> None:
     console = make_console()
     if arguments.action == "list":
-        table = Table("name", "what", "training", "test", "default model", "clients")
-        for name, facts in CATALOG.items():
-            table.add_row(name, facts.title, f"{facts.train:,}", f"{facts.test:,}", facts.model, str(facts.num_clients))
-        for name, title in FILE_SOURCES.items():
-            table.add_row(name, title, "", "", "", "")
-        print_table(console, table)
+        columns = ("name", "what", "default model", "training", "test", "clients")
+        rows = [[name, facts.title, facts.model, f"{facts.train:,}", f"{facts.test:,}" if facts.test else "held out",
+                 str(facts.num_clients)] for name, facts in CATALOG.items()]  # fmt: skip
+        rows += [[name, title, "", "", "", ""] for name, title in FILE_SOURCES.items()]
+        print_table(console, TextTable(columns, rows, left=3))
         return
     if arguments.name is None:
         raise FedSeqError("which data set? Say: fedseq data get NAME. The names: fedseq data list")

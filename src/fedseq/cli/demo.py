@@ -1,44 +1,76 @@
-"""Compare FedAvg, FedSeq and FedSeqInter on embedded data, in under a minute."""
+"""Compare FedAvg, FedSeq and FedSeqInter on embedded data, in under a minute; or on clients that exist."""
 
 from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from fedseq.basics.errors import unknown
 from fedseq.cli import INTERRUPTED
-from fedseq.cli.compare import compare, comparison_table, find_bound
 from fedseq.cli.console import ConsoleReporter, live_progress, make_console, print_table
-from fedseq.config import resolve
-from fedseq.configfile import coerce, from_mapping
-from fedseq.results import new_folder, refuse_existing_run
+from fedseq.options.resolve import resolve
+from fedseq.options.text import coerce
+from fedseq.report.convergence import compare, find_bound
+from fedseq.report.tables import comparison_table
+from fedseq.runs.folder import new_folder, refuse_existing_run
 
-ALGORITHMS = ("centralized", "fedavg", "fedseq", "fedseqinter")
 
-EXAMPLE = "fedseq demo"
+@dataclass(frozen=True)
+class Demo:
+    what: str
+    go_on: str
+    algorithms: tuple[str, ...] = ("centralized", "fedavg", "fedseq", "fedseqinter")
+    options: dict[str, Any] = field(default_factory=dict)
+    own: dict[str, dict[str, Any]] = field(default_factory=dict)  # options of an algorithm
+
+
+DEMOS = {
+    "digits": Demo(
+        "digits: 1437 training pictures dealt to 100 clients by class; a fifth of clients or superclients a round",
+        "fedseq run --dataset digits --alpha 0.2 --algorithm fedseq+fedprox --rounds 30",
+    ),
+    "smartwatch": Demo(
+        "smartwatch: 98 clients, each a session of one person doing one exercise; tested on three people whom nobody "
+        "trains on; a fifth of clients or superclients a round",
+        "fedseq run --dataset smartwatch --clients-by person --algorithm fedavg --rounds 60",
+        ("centralized", "fedavg", "fedseq", "fedseq+ema"),
+        {"evaluate_clients": 100},
+        {"fedavg": {"lr": 0.2}, "centralized": {"lr": 0.05}, "fedseq+ema": {"method": "exchange"}},  # what suits each
+    ),
+}
+
+EXAMPLE = """fedseq demo
+  fedseq demo --dataset smartwatch"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--dataset", default="digits", metavar="|".join(DEMOS), help="what to show (default: digits)")
     parser.add_argument("--out", metavar="DIR", help="folder for its runs; by default a new one under runs/")
     parser.add_argument("--rounds", default=60, metavar="T", help="rounds of each algorithm (default: 60)")
 
 
 def main(arguments: Namespace) -> int:
-    from fedseq import experiment
-    from fedseq.federation import Interrupted
     from fedseq.report import figures
     from fedseq.report.chart import chart
+    from fedseq.runs import experiment
+    from fedseq.runs.stopping import Interrupted
 
+    if arguments.dataset not in DEMOS:
+        raise unknown("demo", arguments.dataset, DEMOS)
+    demo = DEMOS[arguments.dataset]
     rounds = coerce("rounds", arguments.rounds)
+    asked = {"dataset": arguments.dataset, **demo.options}
+    lengths = {name: {} if name == "centralized" else {"rounds": rounds} for name in demo.algorithms}
     configs = {
-        name: resolve(from_mapping({"algorithm": name, **({} if name == "centralized" else {"rounds": rounds})}))
-        for name in ALGORITHMS
+        name: resolve({**asked, **demo.own.get(name, {}), **length, "algorithm": name})
+        for name, length in lengths.items()
     }
-    folder = Path(arguments.out) if arguments.out else new_folder(Path("runs"), "demo")
-    for name in ALGORITHMS:
+    named = "demo" if arguments.dataset == "digits" else f"demo-{arguments.dataset}"
+    folder = Path(arguments.out) if arguments.out else new_folder(Path("runs"), named)
+    for name in demo.algorithms:
         refuse_existing_run(folder / name)
     console = make_console()
-    console.print(
-        "digits: 1437 training pictures dealt to 100 clients by class; a fifth of clients or superclients a round",
-        markup=False,
-    )
+    console.print(demo.what, markup=False)
     progress = live_progress(console)
     runs = []
     try:
@@ -61,7 +93,5 @@ def main(arguments: Namespace) -> int:
     console.print(chart({run.config.algorithm: run.evaluations for run in runs[1:]}), markup=False)
     picture = figures.curves(runs, folder / "curves.png", bound)
     console.print(f"\ncurves: {picture}   runs: {folder}", markup=False)
-    console.print(
-        "go on with: fedseq run --dataset digits --alpha 0.2 --algorithm fedseq+fedprox --rounds 30", markup=False
-    )
+    console.print(f"go on with: {demo.go_on}", markup=False)
     return 0

@@ -1,28 +1,46 @@
-"""Evaluate a run's trained model on its test set."""
+"""Evaluate a run's trained model on its test set, or on labelled examples of your own."""
 
 from argparse import ArgumentParser, Namespace
 
-from rich.table import Table
-
-from fedseq.cli import add_config_flags, given_options
+from fedseq.cli import add_config_flags, add_trust, given_options
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
+from fedseq.report.formats import TextTable
 
-EXAMPLE = "fedseq evaluate runs/digits-fedseq-seed0"
+EXAMPLE = """fedseq evaluate runs/digits-fedseq-alpha0-seed0
+  fedseq evaluate runs/photos --data folder:more-photos"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="run folder")
-    add_config_flags(parser, ("data_dir", "device"), defaults=False)
+    parser.add_argument("--best", action="store_true", help="the model of the best evaluation, which --patience keeps")
+    parser.add_argument("run", metavar="RUN", help="run folder, or with --data a weights.safetensors of one")
+    parser.add_argument(
+        "--data", metavar="SOURCE",
+        help="other labelled examples: npz:FILE (arrays x and y), folder:DIR (DIR/CLASS/*) or parquet:FILE",
+    )  # fmt: skip
+    add_trust(parser, "the folder")
+    add_config_flags(parser, ("data_dir", "model", "device"))
 
 
 def main(arguments: Namespace) -> None:
-    from fedseq import trained
+    from fedseq.runs import prediction
+    from fedseq.training.evaluation import client_spread
 
     console = make_console()
     with ConsoleReporter(console) as reporter:
-        evaluation, class_names = trained.evaluate_run(arguments.run, reporter=reporter, **given_options(arguments))
+        evaluation, class_names = prediction.evaluate_run(
+            arguments.run,
+            reporter,
+            data=arguments.data,
+            best=arguments.best,
+            trust=arguments.trust,
+            **given_options(arguments),
+        )
     console.print(f"accuracy {evaluation.accuracy:.4f}  loss {evaluation.loss:.4f}", markup=False)
-    table = Table("class", "accuracy")
-    for name, accuracy in zip(class_names, evaluation.per_class, strict=True):
-        table.add_row(name, "-" if accuracy is None else f"{accuracy:.4f}")
-    print_table(console, table)
+    if evaluation.per_client:
+        words = ("mean", "median", "worst_decile", "std")
+        found = client_spread(evaluation.per_client)
+        shown = ", ".join(f"{word.replace('_', ' ')} {found[f'client_{word}']:.4f}" for word in words)
+        console.print(f"over {len(evaluation.per_client)} clients: {shown}", markup=False)
+    pairs = zip(class_names, evaluation.per_class, strict=True)
+    rows = [[name, "-" if accuracy is None else f"{accuracy:.4f}"] for name, accuracy in pairs]
+    print_table(console, TextTable(["class", "accuracy"], rows))

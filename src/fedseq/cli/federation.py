@@ -2,43 +2,61 @@
 
 import importlib.util
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from fedseq.cli import INTERRUPTED, add_config_flags, config_from
-from fedseq.cli.console import make_console
-from fedseq.config import FIELDS
-from fedseq.errors import FedSeqError, unknown
-
-if TYPE_CHECKING:
-    from fedseq.flower.folder import Federation
+from fedseq.basics.errors import FedSeqError, unknown
+from fedseq.cli import add_config_flags, add_trust
+from fedseq.options.lookup import all_options
 
 EXAMPLE = """fedseq federation init fed --nodes 5 --dataset digits --rounds 20
   fedseq federation up fed        # a SuperLink and 5 SuperNodes on this machine
   fedseq federation run fed       # train; results in fed/run
   fedseq federation down fed      # stop just these
-  fedseq federation init fed --nodes 3 --host fl.example.org    # many machines: commands in fed/README.md"""
-NEEDED = ("flwr", "cryptography")
-SIMULATED = {"engine", "workers", "ray_address", "attack", "attackers"}  # nothing of these is in a real federation
+  fedseq federation init fed --nodes 3 --host fl.example.org    # many machines: commands in fed/README.md
+  fedseq federation join node-0.zip --data npz:scans.npz        # at a site, with the kit that it was sent"""
+NEEDED = ("flwr", "cryptography", "psutil", "tomli_w")
 PORT = 8710
 
-_INIT = """Write the folder of a federation: app, run-config, certificates, node keys, and README.md with the commands.
+_INIT = """Write the folder of a federation: app, run-config, certificates, a kit for each site, and README.md with the
+commands.
 
-The connection is encrypted (TLS) and every node has a key of its own. Each node is one client; its data is its part of
---dataset, or with --own-data a file that it names itself. Other options are those of fedseq run."""
+The connection is encrypted (TLS), and every node makes a key of its own. Each node is one client; its data is its part
+of --dataset, or with --own-data a file that it names itself. Other options are those of fedseq run."""
 ACTIONS = {  # what it does in few words, in more words, and an example
     "init": ("write a ready folder", _INIT, "fedseq federation init fed --nodes 5 --algorithm fedseq+scaffold"),
     "up": (
         "start a SuperLink and its nodes on this machine",
         "Start the SuperLink and the nodes on this machine (127.0.0.1); what runs already is left alone.",
-        "fedseq federation up fed\n  fedseq federation up fed --node 2    # again, after it was killed",
+        "fedseq federation up fed\n  fedseq federation up fed --node 2    # again, after it was killed\n"
+        "  fedseq federation up fed --server    # the SuperLink alone, for nodes at their sites",
+    ),
+    "join": (
+        "take part as a site, with the kit that it was sent",
+        "Take part as a site: make its folder and its key (once), tell what to send to the operator, and keep its\n"
+        "node connected until Ctrl-C or SIGTERM. The private key never leaves the folder.",
+        "fedseq federation join node-0.zip --data folder:/data/scans\n  fedseq federation join node-0    # again",
+    ),
+    "register": (
+        "let a site in, by its public key",
+        "Let a site in, by the public key that it made and sent. Compare the fingerprint with the site's.",
+        "fedseq federation register fed node-0.pub",
     ),
     "run": (
         "run the app and show its output",
         "Run the app on the SuperLink of this machine, and show its output to the end.",
         "fedseq federation run fed --set rounds=5 --set seed=1\n  fedseq federation run fed --simulation",
     ),
-    "status": ("what runs", "Show which of the processes that `up` started run.", "fedseq federation status fed"),
+    "status": (
+        "what runs, and how far",
+        "Show which of the processes that `up` started run, the SuperLink's runs, and how far the run folder is.",
+        "fedseq federation status fed",
+    ),
+    "stop": (
+        "stop a run under way",
+        "Stop the runs under way. Processes go on, and `run` continues from the last checkpoint.",
+        "fedseq federation stop fed",
+    ),
     "down": ("stop what `up` started", "Stop what `up` started, and nothing else.", "fedseq federation down fed"),
 }
 
@@ -49,28 +67,41 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parsers = {name: _add_action(actions, name, *words) for name, words in ACTIONS.items()}
     _add_init(parsers["init"])
-    up, run = parsers["up"], parsers["run"]
-    up.add_argument("--node", type=int, action="append", metavar="K", help="only this node; may be given repeatedly")
+    up, run, join, register = (parsers[name] for name in ("up", "run", "join", "register"))
+    which = up.add_mutually_exclusive_group()
+    which.add_argument("--node", type=int, action="append", metavar="K", help="only this node; may be given repeatedly")
+    which.add_argument("--server", action="store_true", help="only the SuperLink, where nodes at their sites reach it")
+    join.add_argument("--data", default="", metavar="SOURCE", help="its own: npz:FILE, folder:DIR or parquet:FILE")
+    join.add_argument("--data-dir", default="", metavar="DIR", help="where the files of a named data set are")
+    join.add_argument("--out", metavar="DIR", help="folder of the site (default: node-K here)")
+    register.add_argument("key", metavar="node-K.pub", help="the public key that the site made")
+    register.add_argument("--node", type=int, metavar="K", help="the node, if the key does not name it")
+    register.add_argument("--replace", action="store_true", help="in place of the key that the node had")
     run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option for this run only")
     run.add_argument("--simulation", action="store_true", help="in Flower's simulation; neither `up` nor keys needed")
 
 
 def main(arguments: Namespace) -> int:
     if arguments.action is None:
-        raise FedSeqError("which action? init, up, run, status or down. See: fedseq federation --help")
+        raise FedSeqError(f"which action? {', '.join(ACTIONS)}. See: fedseq federation --help")
     for package in NEEDED:
         if importlib.util.find_spec(package) is None:
             raise FedSeqError(f"a federation needs the package {package}: pip install 'fedseq[flower]'")
-    actions = {"init": _init, "up": _up, "run": _run, "status": _status, "down": _down}
-    return actions[arguments.action](arguments)
+    from fedseq.cli import federation_actions
+
+    act: Callable[[Namespace], int] = getattr(federation_actions, arguments.action)
+    return act(arguments)
 
 
 def _add_action(actions: Any, name: str, summary: str, description: str, example: str) -> ArgumentParser:
-    parser = actions.add_parser(
+    parser: ArgumentParser = actions.add_parser(
         name, help=summary, description=description, epilog=f"example:\n  {example}", allow_abbrev=False,
         formatter_class=RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("folder", metavar="DIR", help="folder of the federation")
+    if name == "join":
+        parser.add_argument("kit", metavar="KIT", help="node-K.zip, or the folder of a site that has joined before")
+    else:
+        parser.add_argument("folder", metavar="DIR", help="folder of the federation")
     return parser
 
 
@@ -105,84 +136,7 @@ def _add_init(parser: ArgumentParser) -> None:
     add("--node-data", "SOURCE", "for --own-data: node K's data when `up` starts it, as npz:/data/node-{node}.npz")
     add("--hop-deadline", "SECONDS", "after which a client's visit is given up", float, 600)
     add("--wait", "SECONDS", "how long a run waits for all nodes at its start", float, 600)
-    add("--config", "FILE.yaml", "options from a file; flags go over it")
-    add_config_flags(parser, [name for name in FIELDS if name not in SIMULATED])
-
-
-def _init(arguments: Namespace) -> int:
-    from fedseq.flower import folder
-    from fedseq.flower.settings import Settings
-
-    for name in ("hop_deadline", "wait"):
-        if not 0 < getattr(arguments, name) < float("inf"):
-            raise FedSeqError(f"--{name.replace('_', '-')} takes a number of seconds greater than 0.")
-    settings = Settings(hop_deadline=arguments.hop_deadline, wait=arguments.wait, server_data=arguments.server_data)
-    made = folder.init(
-        Path(arguments.folder), arguments.nodes, config_from(arguments), host=arguments.host, port=arguments.port,
-        insecure=arguments.insecure, own_data=arguments.own_data, node_data=arguments.node_data, settings=settings,
-    )  # fmt: skip
-    _say(f"{arguments.folder}: a federation of {made.nodes} nodes, {'TLS and keys' if made.tls else 'INSECURE'}.")
-    _say(f"try it here:   fedseq federation up {arguments.folder}")
-    _say(
-        f"many machines: {Path(arguments.folder) / 'README.md'}"
-        if made.tls
-        else "many machines need TLS: init without --insecure"
-    )
-    return 0
-
-
-def _up(arguments: Namespace) -> int:
-    from fedseq.flower import local
-
-    federation = _read(arguments)
-    started = local.up(federation, arguments.node, _say)
-    _say(f"{', '.join(started)} online." if started else "all of it runs already.")
-    _say(f"train with: fedseq federation run {arguments.folder}   stop with: fedseq federation down {arguments.folder}")
-    return 0
-
-
-def _run(arguments: Namespace) -> int:
-    from fedseq.flower import runs
-    from fedseq.flower.folder import NAME
-
-    federation = _read(arguments)
-    work = runs.simulate if arguments.simulation else runs.run
-    try:
-        work(federation, arguments.set, _say)
-    except runs.Followed as stop:
-        if not arguments.simulation:
-            home = f"FLWR_HOME={federation.folder / 'flwr'}"
-            _say(
-                f"the run goes on. Follow it: {home} flwr log {stop} {NAME}\nStop it:   {home} flwr stop {stop} {NAME}"
-            )
-        return INTERRUPTED
-    return 0
-
-
-def _status(arguments: Namespace) -> int:
-    from fedseq.flower import local
-
-    federation = _read(arguments)
-    running = local.status(federation)
-    simulation = [local.SIMULATION] if local.SIMULATION in running else []
-    for name in (local.SUPERLINK, *map(local.node_name, range(federation.nodes)), *simulation):
-        _say(f"{name:<12} {f'runs as process {running[name].pid}' if name in running else 'does not run'}")
-    return 0
-
-
-def _down(arguments: Namespace) -> int:
-    from fedseq.flower import local
-
-    stopped = local.down(_read(arguments))
-    _say(f"stopped: {', '.join(stopped)}" if stopped else "nothing of it was running.")
-    return 0
-
-
-def _read(arguments: Namespace) -> "Federation":
-    from fedseq.flower import folder
-
-    return folder.read(Path(arguments.folder))
-
-
-def _say(text: str) -> None:
-    make_console().print(text, markup=False, highlight=False, soft_wrap=True)
+    add("--most-examples", "FACTOR", "a client's claim counts up to so many times the others' median", float, 10)
+    add("--config", "FILE.yaml", "options from a file; flags go over it", default=None)
+    add_trust(parser, "the file")
+    add_config_flags(parser, [name for name, found in all_options().items() if not found.simulated])

@@ -3,11 +3,11 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from rich.table import Table
-
+from fedseq.basics.errors import FedSeqError
 from fedseq.cli.console import make_console, print_table
-from fedseq.errors import FedSeqError
-from fedseq.results import find_runs, read_run
+from fedseq.options.uses import spread_of
+from fedseq.report.formats import TextTable
+from fedseq.runs.reading import find_runs, read_run
 
 EXAMPLE = "fedseq ls runs"
 
@@ -25,17 +25,18 @@ def main(arguments: Namespace) -> None:
     if not folders:
         console.print(f"no runs in {parent}/. Start one with: fedseq run", markup=False)
         return
-    table = Table("run", "dataset", "alpha", "algorithm", "seed", "rounds", "accuracy", "state")
+    columns = ("run", "data set", "algorithm", "state", "alpha", "seed", "rounds", "accuracy")
+    rows = []
     for folder in folders:
         try:
             run = read_run(folder)
         except FedSeqError as error:
-            table.add_row(str(folder), *[""] * 6, f"unreadable: {error}")
+            rows.append([str(folder), "", "", f"unreadable: {error}", *[""] * 4])
             continue
         config, final = run.config, run.final_accuracy()
-        table.add_row(
-            str(folder), config.dataset, f"{config.alpha:g}", config.algorithm, str(config.seed),
-            f"{run.rounds}/{config.rounds}", "-" if final is None else f"{final:.2%}",
-            "finished" if run.finished else "unfinished",
-        )  # fmt: skip
-    print_table(console, table)
+        rows.append([
+            str(folder), config.dataset, config.algorithm, "finished" if run.finished else "unfinished",
+            spread_of(config), str(config.seed), f"{run.rounds}/{config.rounds}",
+            "-" if final is None else f"{final:.2%}",
+        ])  # fmt: skip
+    print_table(console, TextTable(columns, rows, left=4))

@@ -1,37 +1,34 @@
 """Regenerate a table or figure of the paper, beside its published values."""
 
-import shlex
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
+from fedseq.basics.errors import FedSeqError
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
-from fedseq.cli.sweep import jobs_from, run_tasks
-from fedseq.errors import FedSeqError
+from fedseq.cli.overview import work_through_visibly
+from fedseq.report.formats import TextTable
 
 if TYPE_CHECKING:
-    from fedseq.paper.plan import Plan
-    from fedseq.paper.tasks import Task
+    from fedseq.paper.plan import PaperPlan
+    from fedseq.sweep.assignments import Assignment
 
 EXAMPLE = """fedseq paper list
   fedseq paper table2 --scale tiny --yes
   fedseq paper table1 --scale small --only algorithm=fedavg|fedseq,alpha=0 --data-dir DIR"""
 TARGETS = ("measured", "paper")
-PIPE_WIDTH = 240  # no cell is folded
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="a table or figure, all of them, or list: what there is")
+    parser.add_argument("name", metavar="NAME", help="a table, figure or tuning grid; all; or list: what there is")
     parser.add_argument("--scale", default="tiny", metavar="tiny|small|paper",
                         help="tiny: digits, minutes; small: CIFAR, hours; paper: weeks (default: tiny)")  # fmt: skip
     parser.add_argument("--only", metavar="OPTION=VALUE,...", help="run only these, e.g. algorithm=fedseq,alpha=0")
     parser.add_argument("--targets", default="measured", metavar="|".join(TARGETS),
                         help="accuracy that targets are shares of: of our centralized run, or the paper's")  # fmt: skip
-    parser.add_argument("--seeds", metavar="N,M", help="seeds, in place of the scale's")
+    parser.add_argument("--seeds", metavar="N,M", help="seeds such as 0,3 or 0-4, in place of the scale's")
     parser.add_argument("--data-dir", metavar="DIR", help="folder that holds the data sets' files")
     parser.add_argument(
         "--out", default="runs/paper", metavar="DIR", help="folder for runs and results (default: runs/paper)"
@@ -42,68 +39,64 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def main(arguments: Namespace) -> int:
-    from fedseq.paper.plan import NAMES, parse_only, selected
-    from fedseq.paper.tasks import is_done, refuse_other_runs
+    from fedseq.paper.plan import NAMES, parse_only, select
+    from fedseq.sweep.assignments import is_done, refuse_other_runs
+    from fedseq.sweep.pool import read_jobs
 
     console = make_console()
-    if not console.is_terminal:
-        console.width = PIPE_WIDTH
     if arguments.name == "list":
         print_table(console, _list())
         return 0
     if arguments.targets not in TARGETS:
         raise FedSeqError(f"--targets must be measured or paper, not {arguments.targets}.")
-    jobs, only = jobs_from(arguments.jobs), parse_only(arguments.only)
+    jobs, only = read_jobs(arguments.jobs), parse_only(arguments.only)
     names = NAMES if arguments.name == "all" else (arguments.name,)
     plans = _plans(names, arguments, console)
-    tasks = list({task: None for plan in plans for task in plan.tasks() if selected(task, only)})
-    for task in tasks:
-        refuse_other_runs(task)
-    todo = [] if arguments.show else [task for task in tasks if not is_done(task)]
+    assignments = select(list(dict.fromkeys(one for plan in plans for one in plan.assignments())), only)
+    for assignment in assignments:
+        refuse_other_runs(assignment)
+    todo = [] if arguments.show else [assignment for assignment in assignments if not is_done(assignment)]
     code = 0
     if todo:
         _announce(todo, jobs, plans[0], console)
-        if not arguments.yes and not _agreed():
+        asked = not arguments.yes and sys.stdin.isatty()
+        if not arguments.yes and not (asked and input("start? [y/N] ").strip().lower() in ("y", "yes")):
             raise FedSeqError("nothing was started. Say yes, add --yes, or make a smaller choice with --only.")
-        code = run_tasks(tasks, jobs, console, shlex.join(["fedseq", *sys.argv[1:]]))
+        code = work_through_visibly(assignments, jobs, console)
     for plan in plans if code != 130 else ():
         _make(plan, arguments.targets, console)
     return code
 
 
-def _list() -> Table:
-    from fedseq.paper.plan import NAMES, Plan, load_experiment
+def _list() -> TextTable:
+    from fedseq.paper.plan import NAMES, TUNING, PaperPlan, load_experiment
     from fedseq.paper.scales import SCALES
 
-    table = Table("name", "what", *(f"runs at {name}" for name in SCALES))
-    for name in NAMES:
+    rows = []
+    for name in (*NAMES, *TUNING):
         experiment = load_experiment(name)
-        counts = [len(set(Plan(experiment, scale, Path()).tasks())) for scale in SCALES.values()]
-        table.add_row(name, experiment.title, *map(str, counts))
-    for scale in SCALES.values():
-        table.caption = f"{table.caption or ''}{scale.name}: {scale.describe()}\n"
-    table.caption_justify = "left"
-    return table
+        counts = [len(set(PaperPlan(experiment, scale, Path()).assignments())) for scale in SCALES.values()]
+        rows.append([name, experiment.title, *map(str, counts)])
+    caption = "\n".join(f"{scale.name}: {scale.describe()}" for scale in SCALES.values())
+    return TextTable(["name", "what", *(f"runs at {name}" for name in SCALES)], rows, caption=caption, left=2)
 
 
-def _plans(names: tuple[str, ...], arguments: Namespace, console: Any) -> list["Plan"]:
-    from fedseq.paper.plan import Plan, load_experiment
+def _plans(names: tuple[str, ...], arguments: Namespace, console: Any) -> list["PaperPlan"]:
+    from fedseq.paper.plan import PaperPlan, load_experiment
     from fedseq.paper.scales import find_scale
+    from fedseq.sweep.grid import read_values
 
     experiments = [load_experiment(name) for name in names]
     scale = find_scale(arguments.scale)
     if arguments.seeds:
-        words = arguments.seeds.split(",")
-        if not all(word.isdigit() for word in words):
-            raise FedSeqError(f"--seeds takes whole numbers separated by commas, not {arguments.seeds}.")
-        scale = replace(scale, seeds=tuple(map(int, words)))
+        scale = replace(scale, seeds=tuple(read_values("seed", arguments.seeds)))
     wanted = {ours for e in experiments for name, ours in scale.datasets.items() if name in e.datasets}
     absent = _absent(sorted(wanted), arguments.data_dir, console)
-    return [Plan(experiment, scale, Path(arguments.out), arguments.data_dir, absent) for experiment in experiments]
+    return [PaperPlan(experiment, scale, Path(arguments.out), arguments.data_dir, absent) for experiment in experiments]
 
 
 def _absent(names: list[str], data_dir: str | None, console: Any) -> dict[str, str]:
-    """Data sets that can't be read, and why; their cells are not run."""
+    """Data sets that cannot be read, and why; their cells are not run."""
     from fedseq.data import load_dataset
 
     found = {}
@@ -117,13 +110,13 @@ def _absent(names: list[str], data_dir: str | None, console: Any) -> dict[str, s
     return found
 
 
-def _announce(todo: list["Task"], jobs: int, plan: "Plan", console: Any) -> None:
+def _announce(todo: list["Assignment"], jobs: int, plan: "PaperPlan", console: Any) -> None:
     from fedseq.paper.estimate import total_seconds
-    from fedseq.paper.tasks import rounds_left
     from fedseq.report.costs import human_seconds
+    from fedseq.sweep.assignments import rounds_left
 
     console.print(f"scale {plan.scale.name}: {plan.scale.describe()}. Measuring a few rounds ...", markup=False)
-    runs = [task for task in todo if not task.epochs]
+    runs = [assignment for assignment in todo if not assignment.epochs]
     studies = len(todo) - len(runs)
     parts = [f"{len(runs)} runs, {sum(map(rounds_left, runs)):,} rounds"] if runs else []
     parts += [f"{studies} studies of grouping criteria"] if studies else []
@@ -135,13 +128,7 @@ def _announce(todo: list["Task"], jobs: int, plan: "Plan", console: Any) -> None
     )
 
 
-def _agreed() -> bool:
-    if not sys.stdin.isatty():
-        return False
-    return input("start? [y/N] ").strip().lower() in ("y", "yes")
-
-
-def _make(plan: "Plan", targets: str, console: Any) -> None:
+def _make(plan: "PaperPlan", targets: str, console: Any) -> None:
     from fedseq.paper.figures import FIGURES, draw
 
     folder = plan.root / plan.scale.name
@@ -151,7 +138,7 @@ def _make(plan: "Plan", targets: str, console: Any) -> None:
     console.print(f"{plan.experiment.name}: {'  '.join(map(str, paths))}", markup=False)
 
 
-def _write_table(plan: "Plan", targets: str, stem: Path, console: Any) -> list[Path]:
+def _write_table(plan: "PaperPlan", targets: str, stem: Path, console: Any) -> list[Path]:
     from fedseq.paper import cells, formats
 
     if plan.experiment.kind == "convergence":
@@ -163,11 +150,11 @@ def _write_table(plan: "Plan", targets: str, stem: Path, console: Any) -> list[P
         f"\n{plan.experiment.title}\n{formats.LEGEND} {' '.join(note for note in notes if note)}", markup=False
     )
     for block in blocks:
-        print_table(console, formats.to_terminal(block))
+        print_table(console, formats.as_text(block))
     texts = {
-        ".md": formats.to_markdown(plan.experiment.title, blocks, notes),
-        ".csv": formats.to_csv(blocks),
-        ".tex": formats.to_latex(plan.experiment.title, blocks),
+        ".md": formats.markdown(plan.experiment.title, blocks, notes),
+        ".csv": formats.csv(blocks),
+        ".tex": formats.latex(plan.experiment.title, blocks),
     }
     paths = [stem.with_suffix(suffix) for suffix in texts]
     for path in paths:

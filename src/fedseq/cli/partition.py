@@ -1,48 +1,76 @@
-"""Show how the data is dealt to clients."""
+"""Show who holds what: how the data is dealt to clients, or what those that exist have."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
-
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from fedseq.cli import add_config_flags, config_from
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
-from fedseq.config import known, resolve
+from fedseq.options.uses import is_natural, spread_of
+from fedseq.report.formats import TextTable
 
-EXAMPLE = "fedseq partition --dataset digits --alpha 0.2 --num-clients 50"
+if TYPE_CHECKING:
+    import numpy as np
+
+EXAMPLE = """fedseq partition --dataset digits --alpha 0.2 --num-clients 50
+  fedseq partition --dataset csv:visits.csv --clients-by patient"""
+OPTIONS = (
+    "dataset", "data_dir", "clients_by", "label_column", "holdout", "holdout_by", "num_clients", "alpha", "partition",
+    "seed",
+)  # fmt: skip
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--figure", metavar="FILE", help="picture to write (default: partition.png, -2, -3, ...)")
-    add_config_flags(parser, ("dataset", "data_dir", "num_clients", "alpha", "partition", "seed"))
+    parser.add_argument("--csv", action="store_true", help="print a line for each client: examples of each class")
+    add_config_flags(parser, OPTIONS)
 
 
 def main(arguments: Namespace) -> None:
-    import numpy as np
+    import sys
 
-    from fedseq import seeds
-    from fedseq.data import load_dataset
-    from fedseq.data.partition import label_counts, partition_clients
+    from fedseq.data.partition import label_counts
     from fedseq.report import figures
+    from fedseq.report.formats import to_csv
+    from fedseq.runs.assembly import deal, read_dataset
 
-    config = resolve(config_from(arguments))
-    console = make_console()
+    config = config_from(arguments)
+    console = make_console(stderr=arguments.csv)
     with ConsoleReporter(console) as reporter:
-        dataset = load_dataset(config.dataset, Path(config.data_dir) if config.data_dir else None, reporter.stage)
-    rng = seeds.generator(config.seed, "partition")
-    clients = partition_clients(dataset.y_train, known(config.num_clients), config.alpha, rng, config.partition)
+        dataset = read_dataset(config, reporter)
+    clients = deal(config, dataset)
     counts = label_counts(dataset.y_train, clients, dataset.num_classes)
-    title = f"{config.dataset}, alpha {config.alpha:g}, {config.partition}, {len(clients)} clients, seed {config.seed}"
-    sizes, distinct = counts.sum(1), (counts > 0).sum(1)
-    table = Table("", "min", "mean", "max", title=title, title_justify="left")
-    for name, values in (("examples per client", sizes), ("classes per client", distinct)):
-        table.add_row(name, str(values.min()), f"{values.mean():.2f}", str(values.max()))
-    largest = counts.max(1) / np.maximum(sizes, 1)
-    table.add_row("share of the largest class", f"{largest.min():.2f}", f"{largest.mean():.2f}", f"{largest.max():.2f}")
-    print_table(console, table)
+    names = dataset.owners.names if dataset.owners else tuple(map(str, range(len(clients))))
+    made = spread_of(config) if is_natural(config) else f"alpha {config.alpha:g}, {config.partition}"
+    title = f"{config.dataset}, {made}, {len(clients)} clients, seed {config.seed}"
+    tested = f"; {len(dataset.y_test)} examples to test with"
+    if dataset.owners is not None and len(dataset.owners.test):
+        held_out = len(names) - len(clients)
+        tested += f", of {held_out} clients that nobody trains on" if held_out else ", of the same clients"
+    if arguments.csv:
+        columns = ["client", *dataset.class_names]
+        sys.stdout.write(to_csv(columns, [[name, *row] for name, row in zip(names, counts.tolist(), strict=False)]))
+    else:
+        print_table(console, TextTable(["", "min", "mean", "max"], measures(counts), title + tested))
     path = Path(arguments.figure) if arguments.figure else _unused("partition", ".png")
     figures.partition(counts, dataset.class_names, path, title)
     console.print(f"picture: {path}", markup=False)
+
+
+def measures(counts: "np.ndarray") -> Sequence[Sequence[str]]:
+    """Of [clients, classes] examples: how many, of how many classes, how evenly."""
+    import numpy as np
+
+    sizes, distinct = counts.sum(1), (counts > 0).sum(1)
+    share = counts / np.maximum(sizes, 1)[:, None]
+    entropy = -(share * np.log2(np.where(share > 0, share, 1))).sum(1)
+    whole = ([name, str(values.min()), f"{values.mean():.2f}", str(values.max())]
+             for name, values in (("examples per client", sizes), ("classes per client", distinct)))  # fmt: skip
+    shares = ([name, *(f"{value + 0.0:.2f}" for value in (values.min(), values.mean(), values.max()))]
+              for name, values in (("share of the largest class", share.max(1)),
+                                   (f"entropy in bits, of {np.log2(counts.shape[1]):.2f}", entropy)))  # fmt: skip
+    return [*whole, *shares]
 
 
 def _unused(stem: str, suffix: str) -> Path:

@@ -1,31 +1,46 @@
-"""Classify new inputs with a run's trained model."""
+"""Classify new pictures or arrays with a run's trained model; the data it was trained on is not needed."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from rich.table import Table
-
-from fedseq.cli import add_config_flags, given_options
+from fedseq.cli import add_config_flags, add_trust, given_options
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
+from fedseq.report.formats import TextTable, to_csv
 
-EXAMPLE = "fedseq predict runs/digits-fedseq-seed0 new.npy"
+EXAMPLE = """fedseq predict runs/digits-fedseq-alpha0-seed0 new.npy
+  fedseq predict runs/photos photo.png folder-of-pictures --csv classes.csv
+  fedseq predict weights.safetensors photo.png"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="run folder")
-    parser.add_argument("file", metavar="FILE", help="a picture, or an .npy / .npz array (key x) of inputs")
-    add_config_flags(parser, ("data_dir", "device"), defaults=False)
+    parser.add_argument("run", metavar="RUN", help="run folder, or a weights.safetensors of one")
+    parser.add_argument(
+        "inputs", nargs="+", metavar="INPUT",
+        help="pictures, folders of pictures, .npy or .npz files (array x, or the only one); pictures are resized",
+    )  # fmt: skip
+    parser.add_argument("--csv", metavar="FILE", help="write the table to a file, numbers in full")
+    parser.add_argument("--best", action="store_true", help="the model of the best evaluation, which --patience keeps")
+    add_trust(parser, "the folder")
+    add_config_flags(parser, ("model", "device"))
 
 
 def main(arguments: Namespace) -> None:
-    from fedseq import trained
+    from fedseq.runs import prediction
 
     console = make_console()
     with ConsoleReporter(console) as reporter:
-        predictions = trained.predict_run(
-            arguments.run, Path(arguments.file), reporter=reporter, **given_options(arguments)
+        found = prediction.predict_run(
+            arguments.run,
+            *arguments.inputs,
+            reporter=reporter,
+            best=arguments.best,
+            trust=arguments.trust,
+            **given_options(arguments),
         )
-    table = Table("input", "class", "probability")
-    for number, (name, probability) in enumerate(predictions):
-        table.add_row(str(number), name, f"{probability:.4f}")
-    print_table(console, table)
+    columns = ["input", "class", "probability"]
+    if arguments.csv:
+        Path(arguments.csv).write_text(to_csv(columns, found), encoding="utf-8")
+        console.print(f"{len(found)} inputs classified in {arguments.csv}", markup=False)
+        return
+    rows = [[name, class_name, f"{probability:.4f}"] for name, class_name, probability in found]
+    print_table(console, TextTable(columns, rows, left=2))

@@ -1,10 +1,12 @@
 """Make one HTML page out of runs: curves, convergence, superclients, and how to repeat them."""
 
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from pathlib import Path
 
-from fedseq.cli.compare import add_comparison_arguments, bound_from, devices_from
+from fedseq.cli.compare import add_comparison_arguments, bound_from, runs_from, what_if_from
 from fedseq.cli.console import make_console
+from fedseq.options.trackers import trackers_of
 
 EXAMPLE = "fedseq report runs/demo -o report.html"
 
@@ -15,24 +17,28 @@ def add_arguments(parser: ArgumentParser) -> None:
         "-o", "--out", default="report.html", metavar="FILE", help="page to write (default: report.html)"
     )
     parser.add_argument("--force", action="store_true", help="also over a file that is not a report")
-    parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard event files into the run folders")
+    parser.add_argument("--track", default="none", metavar="NAMES", help="also write the runs for tensorboard, ...")
     add_comparison_arguments(parser)
 
 
 def main(arguments: Namespace) -> None:
     from fedseq.report import page
-    from fedseq.report.reading import broken, read_all, readable
     from fedseq.report.summary import summarise
+    from fedseq.runs.folder import RunFolder
+    from fedseq.runs.reading import broken, readable
 
-    devices, bound = devices_from(arguments), bound_from(arguments)
-    found = read_all(Path(name) for name in arguments.runs)
-    written = page.write(Path(arguments.out), summarise(found, devices, bound), arguments.force)
+    trackers = trackers_of(arguments.track)
+    what_if, bound = what_if_from(arguments), bound_from(arguments)
+    found = runs_from(arguments.runs)
+    written = page.write(Path(arguments.out), summarise(found, what_if, bound), arguments.force)
     console = make_console()
     for folder in broken(found):
         console.print(f"not shown: {folder.folder}: {folder.reason}", markup=False)
-    if arguments.tensorboard:
-        from fedseq.report.tensorboard import export
+    for run in readable(found) if trackers else []:
+        from fedseq import tracking
 
-        for run in readable(found):
-            console.print(f"event files: {export(run.folder)}", markup=False)
+        tracking.check_installed(replace(run.config, track=arguments.track))
+        where = RunFolder(run.folder).tracking
+        tracking.export(trackers, run.config, where, run.metrics, run.finished)
+        console.print(f"tracked: {where}", markup=False)
     console.print(f"{len(readable(found))} runs in {written}, {written.stat().st_size / 1e6:.2f} MB", markup=False)

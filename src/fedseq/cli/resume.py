@@ -2,19 +2,30 @@
 
 from argparse import ArgumentParser, Namespace
 
-from fedseq.cli import add_config_flags, given_options
-from fedseq.cli.run import watch
-from fedseq.config import FREE_TO_CHANGE
+from fedseq.cli import add_config_flags, add_trust, given_options
+from fedseq.cli.run import run_with_progress
+from fedseq.options.config import OPTIONS
+from fedseq.options.option import Role
 
-EXAMPLE = "fedseq resume runs/digits-fedseq-seed0"
+EXAMPLE = "fedseq resume runs/digits-fedseq-alpha0-seed0"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="run folder")
-    add_config_flags(parser, sorted(FREE_TO_CHANGE), defaults=False)
+    parser.add_argument("--restart", action="store_true", help="begin anew; what is there is kept in a folder inside")
+    add_trust(parser, "the folder")
+    add_config_flags(parser, [name for name, found in OPTIONS.items() if found.role is not Role.RESULT])
 
 
 def main(arguments: Namespace) -> int:
-    from fedseq import experiment
+    from fedseq.runs import experiment
 
-    return watch(lambda reporter: experiment.resume(arguments.run, reporter=reporter, **given_options(arguments)))
+    return run_with_progress(
+        lambda reporter: experiment.resume(
+            arguments.run,
+            restart=arguments.restart,
+            trust=arguments.trust,
+            reporter=reporter,
+            **given_options(arguments),
+        )
+    )

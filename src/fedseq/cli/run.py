@@ -4,53 +4,63 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from fedseq.cli import INTERRUPTED, add_config_flags, config_from
-from fedseq.cli.console import ConsoleReporter, make_console
-from fedseq.config import resolve
-from fedseq.configfile import to_yaml
-from fedseq.results import Run, refuse_existing_run
+from fedseq.cli import INTERRUPTED, add_config_flags, add_trust, config_from
+from fedseq.cli.console import ConsoleReporter, make_console, print_table
+from fedseq.options.text import presets, to_yaml
+from fedseq.options.trust import names_code
+from fedseq.report.formats import TextTable
+from fedseq.runs.enough import best_of
+from fedseq.runs.folder import BEST, RunFolder, refuse_existing_run
+from fedseq.runs.reading import Run
 
 EXAMPLE = """fedseq run --dataset digits --alpha 0 --algorithm fedseq --rounds 30
-  fedseq run --print-config > my.yaml; fedseq run my.yaml --seed 1"""
+  fedseq run --print-config > my.yaml; fedseq run my.yaml --seed 1
+  fedseq run --preset list; fedseq run --preset record-cifar10 --data-dir DIR --seed 1"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", metavar="CONFIG.yaml", help="options from a file; flags go over it")
+    parser.add_argument("--preset", metavar="NAME", help="start from these options; file and flags go over; or list")
     parser.add_argument("--out", metavar="DIR", help="run folder; by default a new one under runs/")
     parser.add_argument("--print-config", action="store_true", help="print the resolved config and stop")
-    parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard event files while it runs")
+    add_trust(parser, "the file")
     add_config_flags(parser)
 
 
 def main(arguments: Namespace) -> int:
-    config = resolve(config_from(arguments))
+    if arguments.preset == "list":
+        print_table(make_console(), TextTable(["preset", "what it is"], list(presets().items()), left=2))
+        return 0
+    config = config_from(arguments)
     if arguments.print_config:
         make_console().print(to_yaml(config), markup=False, end="")
         return 0
     if arguments.out:
         refuse_existing_run(Path(arguments.out))
-    from fedseq import experiment
-    from fedseq.report.tensorboard import with_events
+    from fedseq.runs import experiment
 
-    wanted = arguments.tensorboard
-    return watch(lambda reporter: experiment.run(config, arguments.out, reporter=with_events(reporter, wanted)))
+    return run_with_progress(lambda reporter: experiment.run(config, arguments.out, reporter=reporter))
 
 
-def watch(work: Callable[[ConsoleReporter], Run]) -> int:
+def run_with_progress(work: Callable[[ConsoleReporter], Run]) -> int:
     """Run with live progress; say what to do next, also after an interruption."""
-    from fedseq.federation import Interrupted
+    from fedseq.runs.stopping import Interrupted
 
     console = make_console()
     try:
         with ConsoleReporter(console) as reporter:
             run = work(reporter)
     except Interrupted as stop:
-        console.print(f"interrupted and saved. Continue with: fedseq resume {stop}", markup=False)
+        trust = " --trust" if names_code(RunFolder(Path(str(stop))).read_config().options()) else ""
+        console.print(f"interrupted and saved. Continue with: fedseq resume {stop}{trust}", markup=False)
         return INTERRUPTED
     final = run.final_accuracy()
     if final is not None:
         console.print(
             f"final accuracy {final:.4f} after {run.rounds} rounds (best {run.best_accuracy():.4f})", markup=False
         )
+    best = best_of(run.metrics) if run.config.patience is not None else None
+    if best is not None:
+        console.print(f"the model of round {best.round}, the best, is in {run.folder / BEST}", markup=False)
     console.print(f"results in {run.folder}. Compare runs with: fedseq compare {run.folder} OTHER", markup=False)
     return 0

@@ -3,11 +3,11 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from fedseq.cli.compare import add_comparison_arguments, bound_from, devices_from
+from fedseq.basics.errors import FedSeqError
+from fedseq.cli.compare import add_comparison_arguments, bound_from, what_if_from
 from fedseq.cli.console import make_console
-from fedseq.errors import FedSeqError
 
-EXAMPLE = "fedseq watch runs/digits-fedseq-seed0"
+EXAMPLE = "fedseq watch runs/digits-fedseq-alpha0-seed0"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -17,18 +17,18 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def main(arguments: Namespace) -> None:
-    from fedseq.report.reading import read_all
-    from fedseq.report.server import make_server, unhurried
+    from fedseq.report.server import make_server, throttled
     from fedseq.report.summary import summarise
+    from fedseq.runs.reading import read_all
 
-    devices, bound = devices_from(arguments), bound_from(arguments)
+    what_if, bound = what_if_from(arguments), bound_from(arguments)
     paths = [Path(name) for name in arguments.runs]
     for path in paths:
         if not path.is_dir():
             raise FedSeqError(f"there is no folder {path}. List the runs you have with: fedseq ls")
     if not str(arguments.port).isdigit() or int(arguments.port) > 65535:
         raise FedSeqError(f"--port takes a number from 0 to 65535, not {arguments.port!r}.")
-    summary = unhurried(lambda: summarise(read_all(paths), devices, bound, live=True))
+    summary = throttled(lambda: summarise(read_all(paths), what_if, bound, live=True))
     with make_server(summary, int(arguments.port)) as server:
         host, port = server.server_address[:2]
         make_console().print(f"watch it at http://{host!s}:{port}/   stop with Ctrl-C", markup=False)

@@ -1,15 +1,17 @@
 """Data sets as numpy arrays, whatever form they come in."""
 
+from collections.abc import Callable
 from pathlib import Path
 
-from fedseq.catalog import CATALOG, check_dataset_name
-from fedseq.data.class_names import CLASS_NAMES
-from fedseq.data.dataset import Dataset, Progress, silent
+from fedseq.data.dataset import NOTHING_MORE, Dataset, Progress, Wanted, silent
 from fedseq.data.digits import read_digits
 from fedseq.data.folder import load_folder
 from fedseq.data.labelled import Labelled, check_labelled_name, load_labelled
 from fedseq.data.npz import load_npz
 from fedseq.data.published import read_published
+from fedseq.data.table import load_csv, load_parquet
+from fedseq.options.datasets import CATALOG, check_dataset_name
+from fedseq.options.tables import Row
 
 __all__ = [
     "Dataset",
@@ -21,18 +23,24 @@ __all__ = [
     "load_labelled",
 ]
 
-_OWN_FILES = {"npz": load_npz, "folder": load_folder}
+_OWN_FILES = {"npz": load_npz, "folder": load_folder, "csv": load_csv, "parquet": load_parquet}
 
 
-def load_dataset(name: str, data_dir: Path | None = None, progress: Progress = silent) -> Dataset:
-    """Reads a data set of the catalog, or one's own files as `npz:FILE` or `folder:DIR`.
+def load_dataset(
+    name: str, data_dir: Path | None = None, progress: Progress = silent, wanted: Wanted = NOTHING_MORE
+) -> Dataset:
+    """Reads a data set of the catalog, or one's own files as `npz:FILE`, `folder:DIR`, `csv:FILE` or `parquet:FILE`.
 
-    `progress` is called with what is done, the total and a few words, often enough to move a bar.
+    What has no test set of its own comes with an empty one. `progress` is called with what is done, the total and a few
+    words, often enough to move a bar.
     """
     check_dataset_name(name)
     kind, _, path = name.partition(":")
     if kind in _OWN_FILES:
-        return _OWN_FILES[kind](name, Path(path).expanduser(), progress)
+        return _OWN_FILES[kind](name, Path(path).expanduser(), wanted, progress)
     facts = CATALOG[name]
-    arrays = read_digits() if name == "digits" else read_published(name, data_dir, progress)
-    return Dataset(name, *arrays, CLASS_NAMES[name], facts.mean, facts.std)
+    if facts.reader:
+        read: Callable[..., Dataset] = Row(facts.reader).load()
+        return read(name, data_dir, wanted, progress)
+    arrays = read_digits() if not facts.finder else read_published(name, data_dir, progress)
+    return Dataset(name, *arrays, facts.class_names, facts.mean, facts.std)

@@ -6,7 +6,6 @@ for other processes too, and its checksums are verified when it is read. Whateve
 
 import hashlib
 import json
-import os
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,18 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from fedseq.basics.errors import FedSeqError
+from fedseq.basics.files import cache_dir
 from fedseq.data.dataset import Arrays
 from fedseq.data.npz import read_npz
-from fedseq.errors import FedSeqError
 
 _FORMAT = 1  # to be raised when decoding changes, so that older entries are no longer found
-
-
-def cache_dir() -> Path:
-    if chosen := os.environ.get("FEDSEQ_CACHE"):
-        return Path(chosen).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "fedseq"
 
 
 def download_folder(name: str) -> Path:

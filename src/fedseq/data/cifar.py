@@ -14,13 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fedseq.catalog import CATALOG, Download
+from fedseq.basics.errors import FedSeqError
+from fedseq.basics.files import open_plain
 from fedseq.data.dataset import Arrays, Progress
 from fedseq.data.guard import md5, refuse_web_page
 from fedseq.data.parquet import read_parquet
 from fedseq.data.source import Source
 from fedseq.data.unpickle import BATCH_LIMIT, load_batch
-from fedseq.errors import FedSeqError
+from fedseq.options.datasets import CATALOG, Download
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def _read_batches(name: str, files: tuple[Path, ...], progress: Progress) -> Arr
     parts = []
     for file in files:
         refuse_web_page(file)
-        with file.open("rb") as stream:
+        with open_plain(file) as stream:
             parts.append(_decode_batch(name, stream.read(BATCH_LIMIT + 1), str(file)))
         progress(len(parts), len(files), "reading batches")
     return _join(parts)

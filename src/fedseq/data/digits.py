@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fedseq.basics.seeds import generator
 from fedseq.data.dataset import Arrays
-from fedseq.seeds import generator
 
 _TEST_PER_CLASS = 36
 

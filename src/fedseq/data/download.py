@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
-from fedseq.catalog import CATALOG, Download, check_dataset_name
+from fedseq import __version__
+from fedseq.basics.errors import FedSeqError
 from fedseq.data.cache import download_folder
 from fedseq.data.dataset import Progress, silent
 from fedseq.data.guard import md5
-from fedseq.errors import FedSeqError
-from fedseq.version import VERSION
+from fedseq.options.datasets import CATALOG, Download, check_dataset_name
 
 _TIMEOUT = 30.0  # seconds without any byte
 _CHUNK = 2**18
@@ -25,7 +25,9 @@ def get_dataset(name: str, folder: Path | None = None, progress: Progress = sile
     check_dataset_name(name)
     downloads = CATALOG[name].downloads if name in CATALOG else ()
     if not downloads:
-        reason = "it comes with scikit-learn" if name in CATALOG else "it is read from your own files"
+        reason = "it is read from your own files"
+        if name in CATALOG:
+            reason = CATALOG[name].title if CATALOG[name].reader else "it comes with scikit-learn"
         raise FedSeqError(f"nothing has to be downloaded for {name}: {reason}.")
     folder = folder or download_folder(name)
     download(downloads, folder, progress)
@@ -74,7 +76,7 @@ def _fetch_from(url: str, item: Download, part: Path, progress: Progress) -> Non
 
 def _transfer(url: str, item: Download, part: Path, progress: Progress) -> None:
     offset = _size(part)
-    headers = {"User-Agent": f"fedseq/{VERSION}"} | ({"Range": f"bytes={offset}-"} if offset else {})
+    headers = {"User-Agent": f"fedseq/{__version__}"} | ({"Range": f"bytes={offset}-"} if offset else {})
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT) as response:
         offset = _accepted_offset(response, offset, item.size)
         with part.open("r+b" if offset else "wb") as file:

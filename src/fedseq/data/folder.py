@@ -1,7 +1,8 @@
-"""Your own pictures: train/CLASS/* and test/CLASS/*, all of the same size.
+"""Your own pictures: train/CLASS/* and test/CLASS/*, all of the same size; by client, train/CLIENT/CLASS/*.
 
 The classes are the sorted names of the folders in train/. Pictures become RGB unless all of them are greyscale;
 transparency is dropped, and of a moving picture the first frame counts. Hidden files and other suffixes are ignored.
+Where clients are told apart (--clients-by folder), each has its folders of classes, and test/ may be missing.
 """
 
 from functools import partial
@@ -10,12 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.data.cache import cached
-from fedseq.data.dataset import Arrays, Dataset, Progress, half_scaled
+from fedseq.data.dataset import Arrays, Column, Dataset, Progress, Wanted, half_scaled
 from fedseq.data.images import Encoded, common_format, decode_all
-from fedseq.errors import FedSeqError
 
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif"}
+CLIENT_COLUMN = "folder"  # what --clients-by says of folders by client
 
 
 class Listing(NamedTuple):
@@ -24,10 +26,43 @@ class Listing(NamedTuple):
     train: int
 
 
-def load_folder(name: str, root: Path, progress: Progress) -> Dataset:
+def load_folder(name: str, root: Path, wanted: Wanted, progress: Progress) -> Dataset:
     require_folder(root)
+    if wanted.columns:
+        return _load_clients(name, root, wanted.columns, progress)
     classes = tuple(place.name for place in class_folders(root / "train"))
     return half_scaled(name, read_listing(root, _list_splits(root, classes), progress), classes)
+
+
+def _load_clients(name: str, root: Path, columns: tuple[str, ...], progress: Progress) -> Dataset:
+    """Pictures in train/CLIENT/CLASS/, and in test/CLIENT/CLASS/ if it is there."""
+    for column in columns:
+        if column != CLIENT_COLUMN:
+            raise FedSeqError(
+                f"{root}: {unknown('column', column, [CLIENT_COLUMN])} Clients are the folders in train/."
+            )
+    tested = ("test",) if (root / "test").exists() else ()
+    splits = [_client_folders(root / split) for split in ("train", *tested)]
+    classes = tuple(sorted({place.name for client in splits[0] for place in class_folders(client)}))
+    found = [[list_pictures(client, classes) for client in clients] for clients in splits]
+    files = tuple(file for listings in found for listing in listings for file in listing.files)
+    labels = np.concatenate([listing.labels for listings in found for listing in listings])
+    names = [
+        np.repeat([client.name for client in clients], [listing.train for listing in listings])
+        for clients, listings in zip(splits, found, strict=True)
+    ]
+    train = sum(listing.train for listing in found[0])
+    whose = Column(names[0], names[1] if tested else names[0][:0])
+    arrays = read_listing(root, Listing(files, labels, train), progress)
+    return half_scaled(name, arrays, classes, {CLIENT_COLUMN: whose})
+
+
+def _client_folders(split: Path) -> list[Path]:
+    clients = class_folders(split, "CLIENT/CLASS/")
+    for client in clients:
+        if not any(place.is_dir() and not place.name.startswith(".") for place in client.iterdir()):
+            raise FedSeqError(f"{client}: this client holds nothing; pictures are expected in {client.name}/CLASS/.")
+    return clients
 
 
 def require_folder(root: Path) -> None:
@@ -40,12 +75,12 @@ def read_listing(root: Path, listing: Listing, progress: Progress) -> Arrays:
     return cached("folder", listing.files, decode, check, private=True)
 
 
-def class_folders(split: Path) -> list[Path]:
+def class_folders(split: Path, below: str = "CLASS/") -> list[Path]:
     if not split.is_dir():
-        raise FedSeqError(f"{split} does not exist; pictures are expected in train/CLASS/ and test/CLASS/.")
+        raise FedSeqError(f"{split} does not exist; pictures are expected in train/{below} and test/{below}.")
     places = sorted(place for place in split.iterdir() if place.is_dir() and not place.name.startswith("."))
     if not places:
-        raise FedSeqError(f"{split} has no folders; pictures are expected in {split.name}/CLASS/.")
+        raise FedSeqError(f"{split} has no folders; pictures are expected in {split.name}/{below}.")
     return places
 
 
@@ -71,6 +106,15 @@ def _pictures(place: Path) -> list[Path]:
     files = sorted(file for file in visible if file.suffix.lower() in _SUFFIXES)
     if not files:
         raise FedSeqError(f"{place}: no pictures ({', '.join(sorted(_SUFFIXES))}) in this class.")
+    return files
+
+
+def pictures_below(folder: Path) -> list[Path]:
+    """Pictures in a folder and in folders inside it, sorted."""
+    inside = (file for file in folder.rglob("*") if file.is_file() and file.suffix.lower() in _SUFFIXES)
+    files = sorted(file for file in inside if not any(part.startswith(".") for part in file.relative_to(folder).parts))
+    if not files:
+        raise FedSeqError(f"{folder}: no pictures ({', '.join(sorted(_SUFFIXES))}) in this folder.")
     return files
 
 

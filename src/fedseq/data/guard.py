@@ -5,15 +5,16 @@ import importlib
 from pathlib import Path
 from types import ModuleType
 
-from fedseq.errors import FedSeqError
+from fedseq.basics.errors import FedSeqError
+from fedseq.basics.files import open_plain
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def refuse_web_page(path: Path) -> None:
-    """A failed download is often a page that says so. No data format read here starts with '<'."""
+    """A failed download is often a page that says so. No data format read here starts with '<'. Nor is any a pipe."""
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             start = file.read(256)
     except OSError as error:
         raise FedSeqError(f"{path} cannot be read: {error.strerror}.") from error
@@ -26,9 +27,11 @@ def md5(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def optional(module: str) -> ModuleType:
+def optional(module: str, *, extra: str = "data") -> ModuleType:
+    """A package that only an extra installs."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         package = {"PIL": "pillow"}.get(module.partition(".")[0], module.partition(".")[0])
-        raise FedSeqError(f"this data needs {package}, which is missing: pip install 'fedseq[data]'") from error
+        what = "this data" if extra == "data" else f"this {extra}"
+        raise FedSeqError(f"{what} needs {package}, which is missing: pip install 'fedseq[{extra}]'") from error

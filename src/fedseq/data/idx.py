@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedseq.catalog import CATALOG
+from fedseq.basics.errors import FedSeqError
 from fedseq.data.dataset import Arrays, Progress
 from fedseq.data.guard import refuse_web_page
 from fedseq.data.source import Source
-from fedseq.errors import FedSeqError
+from fedseq.options.datasets import CATALOG
 
 SHA256 = {
     "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedseq.basics.errors import MANY, FedSeqError, unknown
 from fedseq.data.cache import cached
 from fedseq.data.dataset import Arrays, silent
 from fedseq.data.folder import class_folders, list_pictures, read_listing, require_folder
@@ -22,7 +23,6 @@ from fedseq.data.guard import refuse_web_page
 from fedseq.data.images import common_format, decode_all
 from fedseq.data.npz import check_labels, checked_inputs, member, numbered_classes, opened_npz, refuse_negative
 from fedseq.data.parquet import encoded_pictures, read_labels
-from fedseq.errors import MANY, FedSeqError, unknown
 
 LABELLED_SOURCES = {
     "npz:FILE": "arrays x and y in one .npz file",
@@ -105,15 +105,22 @@ def _read_folder(root: Path, class_names: ClassNames | None) -> Labelled:
 
 
 def _read_parquet(path: Path, class_names: ClassNames | None) -> Labelled:
-    files = _matching(path)
+    return read_pictures(path, None, class_names)
+
+
+def read_pictures(path: Path, labels: tuple[str, ...] | None, class_names: ClassNames | None = None) -> Labelled:
+    """Pictures and numbers of parquet files, the numbers from the first of these columns that is there."""
+    files = matching(path)
     for file in files:
         refuse_web_page(file)
-    arrays = cached("parquet", files, partial(_decode_parquet, path, files), partial(_check, path), private=True)
+    decode = partial(_decode_parquet, path, files, labels or _LABEL_COLUMNS)
+    key = "-".join(["parquet", *(labels or ())])
+    arrays = cached(key, files, decode, partial(_check, path), private=True)
     refuse_negative(path, "the label column", arrays.y_train)
     return Labelled(arrays.x_train, arrays.y_train, _class_names(path, arrays.y_train, class_names))
 
 
-def _matching(path: Path) -> tuple[Path, ...]:
+def matching(path: Path) -> tuple[Path, ...]:
     if "*" not in path.name:
         return (path,)
     visible = (file for file in path.parent.iterdir() if file.is_file() and not file.name.startswith("."))
@@ -123,8 +130,8 @@ def _matching(path: Path) -> tuple[Path, ...]:
     return tuple(files)
 
 
-def _decode_parquet(path: Path, files: tuple[Path, ...]) -> Arrays:
-    y = read_labels(files, _LABEL_COLUMNS)
+def _decode_parquet(path: Path, files: tuple[Path, ...], labels: tuple[str, ...]) -> Arrays:
+    y = read_labels(files, labels)
     if not len(y):
         raise FedSeqError(f"{path} is empty: there are no rows in it.")
     size, mode = common_format(encoded_pictures(files))

@@ -2,20 +2,20 @@
 
 import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedseq.catalog import DatasetFacts
-from fedseq.data.dataset import Arrays, Progress
+from fedseq.basics.errors import FedSeqError
+from fedseq.data.dataset import Arrays, Progress, check_classes
 from fedseq.data.guard import optional, refuse_web_page
 from fedseq.data.images import Encoded, decode_all
-from fedseq.errors import FedSeqError
+from fedseq.options.datasets import DatasetFacts
 
-_IMAGE_COLUMNS = ("img", "image")
+IMAGE_COLUMNS = ("img", "image")
 _ROWS_AT_ONCE = 1000  # keeps little more than the decoded pictures in memory
 
 
@@ -26,20 +26,23 @@ def read_parquet(
     facts: DatasetFacts,
     progress: Progress,
 ) -> Arrays:
-    y_train = _counted_labels(train, label_columns, facts.train)
-    y_test = _counted_labels(test, label_columns, facts.test)
+    y_train = _checked_labels(train, label_columns, facts, facts.train, "training set")
+    y_test = _checked_labels(test, label_columns, facts, facts.test, "test set")
     channels, height, width = facts.shape
     mode = "RGB" if channels == 3 else "L"
     x = decode_all(encoded_pictures(train + test), facts.train + facts.test, (width, height), mode, progress)
     return Arrays(x[: facts.train], y_train, x[facts.train :], y_test)
 
 
-def _counted_labels(files: tuple[Path, ...], choices: tuple[str, ...], count: int) -> np.ndarray:
-    """Read and counted before any picture is decoded, which takes much longer."""
+def _checked_labels(
+    files: tuple[Path, ...], choices: tuple[str, ...], facts: DatasetFacts, count: int, what: str
+) -> np.ndarray:
+    """Before any picture is decoded, which takes minutes: files of another data set are noticed by their labels."""
     labels = read_labels(files, choices, count)
     if len(labels) != count:
         names = ", ".join(file.name for file in files)
         raise FedSeqError(f"{files[0].parent}: {names} hold {len(labels)} pictures, expected {count}.")
+    check_classes(facts, f"{files[0].parent}: {what}", labels)
     return labels
 
 
@@ -54,18 +57,41 @@ def _labels(file: Path, choices: tuple[str, ...], limit: int | None) -> np.ndarr
         if limit is not None and table.metadata.num_rows > limit:
             raise FedSeqError(f"{file}: {table.metadata.num_rows} pictures, expected no more than {limit}.")
         name = _column(file, table, choices)
-        labels = table.read([name]).column(name).to_numpy()
+        labels: np.ndarray = table.read([name]).column(name).to_numpy()
         _check_rows(file, table, len(labels))
     if not np.issubdtype(labels.dtype, np.integer):  # a missing label makes them floating point
         raise FedSeqError(f"{file}: labels must be whole numbers, all of them present; they are {labels.dtype}.")
     return labels.astype(np.int64)
 
 
+def column_names(file: Path) -> list[str]:
+    with _opened(file) as table:
+        return list(table.schema_arrow.names)
+
+
+def read_columns(files: tuple[Path, ...], names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Columns of numbers and words as arrays; what is missing in one becomes NaN or None."""
+    parts = [_columns(file, names) for file in files]
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+
+def _columns(file: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    with _opened(file) as table:
+        read = table.read(list(names))
+        missing = sorted(set(names) - set(read.column_names))
+        if missing:
+            raise FedSeqError(f"{file}: no column {missing[0]}; it has {', '.join(read.column_names)}.")
+        found = {name: read.column(name).to_numpy(zero_copy_only=False) for name in names}
+        for values in found.values():
+            _check_rows(file, table, len(values))
+    return found
+
+
 def encoded_pictures(files: tuple[Path, ...]) -> Iterator[Encoded]:
     for file in files:
         with _opened(file) as table:
             rows = itertools.count()
-            for batch in table.iter_batches(_ROWS_AT_ONCE, columns=[_column(file, table, _IMAGE_COLUMNS)]):
+            for batch in table.iter_batches(_ROWS_AT_ONCE, columns=[_column(file, table, IMAGE_COLUMNS)]):
                 for picture in _encoded(file, batch.column(0)):
                     yield io.BytesIO(picture), f"{file}, row {next(rows)}"
             _check_rows(file, table, next(rows))
@@ -75,7 +101,7 @@ def _encoded(file: Path, column: Any) -> list[bytes]:
     types = optional("pyarrow").types
     if not types.is_struct(column.type) or column.type.get_field_index("bytes") < 0:
         raise FedSeqError(f"{file}: the pictures are not structs with a field 'bytes', but {column.type}.")
-    pictures = column.field("bytes").to_pylist()
+    pictures: list[bytes] = column.field("bytes").to_pylist()
     if not all(isinstance(picture, bytes) for picture in pictures):
         raise FedSeqError(f"{file}: a picture without bytes.")
     return pictures

@@ -1,4 +1,4 @@
-"""Dealing the training examples to clients (SPEC of the paper's section on data): who holds what.
+"""Dealing the training examples to clients: who holds what.
 
 Every function returns one index array per client. Sizes differ by at most one and every example is given exactly once,
 except in the `official` variant, which reproduces the unequal sizes of the authors' code.
@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fedseq.errors import FedSeqError
+from fedseq.basics.errors import FedSeqError
+from fedseq.options.tables import PARTITIONS
 
 Indices = list[np.ndarray]
 
@@ -25,7 +26,8 @@ def partition_clients(
     if not alpha >= 0:
         raise FedSeqError(f"--alpha must be 0 or more, not {alpha}.")
     name = partition or ("shards" if alpha == 0 else "iid" if math.isinf(alpha) else "hsu")
-    return PARTITIONS[name](labels, num_clients, alpha, rng)
+    deal: Callable[..., Indices] = PARTITIONS.row(name).load()
+    return deal(labels, num_clients, alpha, rng)
 
 
 def shards(labels: np.ndarray, num_clients: int, alpha: float, rng: np.random.Generator) -> Indices:
@@ -51,7 +53,8 @@ def _dirichlet(alpha: float, size: int, rng: np.random.Generator) -> np.ndarray:
     # log Gamma(alpha) = log Gamma(alpha + 1) + log(U) / alpha stays finite long after the draw itself would be 0.
     log_draws = np.log(rng.standard_gamma(alpha + 1, size)) + np.log(rng.random(size)) / max(alpha, 1e-300)
     draws = np.exp(log_draws - log_draws.max())
-    return draws / draws.sum()
+    shares: np.ndarray = draws / draws.sum()
+    return shares
 
 
 def _take(pools: list[list[int]], size: int, wanted: np.ndarray, rng: np.random.Generator) -> list[int]:
@@ -92,14 +95,6 @@ def _spread_classes(labels: np.ndarray, num_clients: int, alpha: float, rng: np.
         held += counts
     order = np.argsort(owner, kind="stable")
     return np.split(order, np.cumsum(held.astype(int))[:-1])
-
-
-PARTITIONS: dict[str, Callable[[np.ndarray, int, float, np.random.Generator], Indices]] = {
-    "hsu": hsu,
-    "official": official,
-    "iid": iid,
-    "shards": shards,
-}
 
 
 def label_counts(labels: np.ndarray, clients: Sequence[np.ndarray], num_classes: int) -> np.ndarray:

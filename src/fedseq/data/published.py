@@ -5,24 +5,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from fedseq.catalog import CATALOG
-from fedseq.data import cifar, idx
+from fedseq.basics.errors import FedSeqError
 from fedseq.data.cache import cached, download_folder
 from fedseq.data.dataset import Arrays, Progress, check_against
 from fedseq.data.source import Source
-from fedseq.errors import FedSeqError
-
-_FINDERS: dict[str, Callable[[str, Path], Iterator[Source]]] = {
-    "fashion-mnist": idx.find,
-    "cifar10": cifar.find,
-    "cifar100": cifar.find,
-}
-_SYSTEM_FOLDERS = {"fashion-mnist": Path("/usr/share/datasets/fashion-mnist")}  # Debian's dataset-fashion-mnist
-_OTHER_FORMS = {
-    "fashion-mnist": "the same files unzipped",
-    "cifar10": "the extracted folder cifar-10-batches-py, or train*.parquet and test*.parquet from Hugging Face",
-    "cifar100": "the extracted folder cifar-100-python, or train*.parquet and test*.parquet from Hugging Face",
-}
+from fedseq.options.datasets import CATALOG
+from fedseq.options.tables import Row
 
 
 def read_published(name: str, data_dir: Path | None, progress: Progress) -> Arrays:
@@ -38,13 +26,14 @@ def _folders(name: str, data_dir: Path | None) -> list[Path]:
         return [data_dir, data_dir / name]
     variable = os.environ.get("FEDSEQ_DATA")
     chosen = [Path(variable).expanduser() / name] if variable else []
-    system = [_SYSTEM_FOLDERS[name]] if name in _SYSTEM_FOLDERS else []
+    system = [Path(CATALOG[name].system_folder)] if CATALOG[name].system_folder else []
     return [*chosen, download_folder(name), *system]
 
 
 def _find_source(name: str, folders: list[Path]) -> Source:
     """The first complete one: half a download must not hide the whole data set in the next folder."""
-    sources = [source for folder in folders for source in _FINDERS[name](name, folder)]
+    find: Callable[[str, Path], Iterator[Source]] = Row(CATALOG[name].finder).load()
+    sources = [source for folder in folders for source in find(name, folder)]
     for source in sources:
         if not source.missing:
             return source
@@ -58,6 +47,6 @@ def _not_found(name: str, folders: list[Path], incomplete: list[Source]) -> FedS
         f"no {name} data in {' or '.join(map(str, folders))}.",
         *gaps,
         f"Run `fedseq data get {name}`, or name a folder with --data-dir and put in it: {official};",
-        f"or {_OTHER_FORMS[name]}.",
+        f"or {CATALOG[name].other_forms}.",
     ]
     return FedSeqError("\n".join(lines))

@@ -1,26 +1,10 @@
 """Places to run jobs. An engine computes; what is computed does not depend on it."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
-
-from torch import Tensor
-
-from fedseq.config import Config
-from fedseq.engines.processes import open_processes
-from fedseq.engines.serial import SerialEngine, open_serial
-from fedseq.errors import FedSeqError
-from fedseq.evaluation import Evaluation
-from fedseq.jobs import Job, Result, Task
-
-
-class Engine(Protocol):
-    def run(self, jobs: Sequence[Job]) -> Iterator[Result]:
-        """Results as they finish, in any order."""
-        ...
-
-    def evaluate(self, weights: Tensor) -> Evaluation: ...
-
-    def close(self) -> None: ...
+from fedseq.basics.errors import FedSeqError
+from fedseq.engines.serial import SerialEngine
+from fedseq.options.config import Config
+from fedseq.options.tables import ENGINES
+from fedseq.training.jobs import Engine, Task
 
 
 def open_ray(task: Task, config: Config) -> Engine:
@@ -34,10 +18,9 @@ def open_ray(task: Task, config: Config) -> Engine:
     return RayEngine(task, config.ray_address, config.workers)
 
 
-ENGINES: dict[str, Callable[[Task, Config], Engine]] = {
-    "processes": open_processes,
-    "ray": open_ray,
-    "serial": open_serial,
-}
+def open_engine(config: Config, task: Task) -> Engine:
+    engine: Engine = ENGINES.row(config.engine).load()(task, config)
+    return engine
 
-__all__ = ["ENGINES", "Engine", "SerialEngine"]
+
+__all__ = ["Engine", "SerialEngine", "open_engine"]

@@ -1,20 +1,19 @@
-"""Messages between processes: the small parts through a pipe, the numbers through memory that both sides see.
+"""Messages between processes: a few bytes through a pipe, all else through memory that both sides see.
 
 The memory is an anonymous file (memfd): it has no name, so nothing can be left behind in /dev/shm whatever happens to
 the processes, and it can grow after they were started.
 """
 
-import io
 import mmap
 import os
 import pickle
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+
+from fedseq.engines.parcels import as_array, lasting_copy, pack, unpack
 
 _ALIGNMENT = 64
-_LARGE = 1 << 20
 
 
 class Mailbox:
@@ -25,56 +24,38 @@ class Mailbox:
         self.memory: mmap.mmap | None = None
 
     def write(self, message: Any) -> bytes:
-        """Put the message's tensors into the memory; the bytes returned tell the other side how to read it."""
-        arrays: list[pickle.PickleBuffer] = []
-        rest = io.BytesIO()
-        _TensorPickler(rest, protocol=5, buffer_callback=arrays.append).dump(message)
-        raw = [array.raw() for array in arrays]
-        spans, end = [], 0
-        for array in raw:
-            spans.append((end, end + array.nbytes))
+        """Put the message into the memory; the bytes returned tell the other side where it is.
+
+        They are so few that a pipe always takes them, even if nobody reads at its other end.
+        """
+        pickled, tensors = pack(message)
+        arrays = [as_array(tensor) for tensor in tensors]
+        layout, end = [], 0
+        for array in arrays:
+            layout.append((array.shape, array.dtype.str, end))
             end += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
-        view = self._view(end)
-        for (first, last), array in zip(spans, raw, strict=True):
-            view[first:last] = array
-        return pickle.dumps((rest.getvalue(), spans, end))
+        rest = pickle.dumps((pickled, layout))
+        memory = self._memory(end + len(rest))
+        for (shape, dtype, first), array in zip(layout, arrays, strict=True):
+            np.ndarray(shape, dtype, memory, first)[...] = array
+        memory[end : end + len(rest)] = rest
+        return pickle.dumps((end, end + len(rest)))
 
-    def read(self, header: bytes, copy: bool) -> Any:
+    def read(self, where: bytes, copy: bool) -> Any:
         """The message; without `copy` its tensors lie in the mailbox and are good until the next message."""
-        rest, spans, end = pickle.loads(header)
-        view = self._view(end)
-        parts = (view[first:last] for first, last in spans)
-        return pickle.loads(rest, buffers=map(copied, parts) if copy else parts)
+        first, last = pickle.loads(where)
+        memory = self._memory(last)
+        pickled, layout = pickle.loads(memory[first:last])
+        arrays: list[np.ndarray] = [np.ndarray(shape, dtype, memory, offset) for shape, dtype, offset in layout]
+        return unpack(pickled, map(lasting_copy, arrays) if copy else arrays)
 
-    def _view(self, size: int) -> memoryview:
+    def _memory(self, size: int) -> mmap.mmap:
         if self.memory is None or len(self.memory) < size:
-            size = max(size, mmap.PAGESIZE)
             if os.fstat(self.file.fileno()).st_size < size:
                 self.file.truncate(size)
             self.memory = mmap.mmap(self.file.fileno(), size)
-        return memoryview(self.memory)
+        return self.memory
 
     def close(self) -> None:
         self.file.close()
         self.memory = None
-
-
-def copied(part: memoryview) -> bytearray | mmap.mmap:
-    """Large arrays get pages of their own: on the heap, those that clients keep would hold the gaps of the others.
-
-    All pages are asked for at once, which costs less than a fault for each.
-    """
-    if len(part) < _LARGE:
-        return bytearray(part)
-    pages = mmap.mmap(-1, len(part), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
-    pages[:] = part
-    return pages
-
-
-class _TensorPickler(pickle.Pickler):
-    """Tensors travel as numpy arrays, whose numbers pickle can leave out of the stream."""
-
-    def reducer_override(self, thing: Any) -> Any:
-        if isinstance(thing, Tensor) and thing.dtype is not torch.bfloat16:  # which numpy has not
-            return torch.from_numpy, (thing.detach().numpy(),)
-        return NotImplemented

@@ -1,79 +1,86 @@
-"""Things to send to other machines: a few bytes, and beside them the tensors, which a store can share as arrays.
-
-Functions and classes that another machine can't import, such as those of a notebook, travel inside the bytes.
-"""
+"""Things to send to other processes and machines: a few bytes, and beside them the tensors, which memory can share."""
 
 import io
+import mmap
 import pickle
 import warnings
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
-from ray import cloudpickle
 from torch import Tensor
 
-from fedseq.engines.mailbox import copied
-from fedseq.examples import memory_format
+from fedseq.training.examples import memory_format
+
+_LARGE = 1 << 20
 
 
-class Parcel(NamedTuple):
-    pickled: bytes
-    tensors: list[Tensor]  # each once, however often the thing holds it
+class TensorsApart:
+    """For a pickler: plain tensors are left out of the bytes, each once however often the thing holds it."""
+
+    def __init__(self, stream: io.BytesIO) -> None:
+        super().__init__(stream, protocol=5)  # type: ignore[call-arg]
+        self.places: dict[int, int] = {}  # by the tensor's identity
+        self.tensors: list[Tensor] = []  # kept, so that no other tensor can get the same identity
+
+    def persistent_id(self, thing: Any) -> tuple[int, bool] | None:
+        if type(thing) is not Tensor or thing.requires_grad or thing.dtype is torch.bfloat16:  # which numpy has not
+            return None
+        if thing.layout is not torch.strided or thing.device.type != "cpu":
+            return None
+        place = self.places.setdefault(id(thing), len(self.tensors))
+        if place == len(self.tensors):
+            self.tensors.append(thing)
+        return place, memory_format(thing) is torch.channels_last
 
 
-def pack(thing: Any) -> Parcel:
+class TensorPickler(TensorsApart, pickle.Pickler):
+    pass
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, pickled: bytes, arrays: Iterable[np.ndarray]) -> None:
+        super().__init__(io.BytesIO(pickled))
+        self.arrays = list(arrays)
+        self.tensors: dict[int, Tensor] = {}
+
+    def persistent_load(self, identity: tuple[int, bool]) -> Tensor:
+        place, channels_last = identity
+        if place not in self.tensors:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
+                tensor = torch.from_numpy(self.arrays[place])
+            self.tensors[place] = tensor.permute(0, 3, 1, 2) if channels_last else tensor
+        return self.tensors[place]
+
+
+def pack(thing: Any, pickler: type[TensorsApart] = TensorPickler) -> tuple[bytes, list[Tensor]]:
     stream = io.BytesIO()
-    pickler = _Pickler(stream)
-    pickler.dump(thing)
-    return Parcel(stream.getvalue(), list(pickler.tensors.values()))
+    packing = pickler(stream)
+    packing.dump(thing)  # type: ignore[attr-defined]
+    return stream.getvalue(), packing.tensors
 
 
-def unpack(pickled: bytes, arrays: Sequence[np.ndarray]) -> Any:
+def unpack(pickled: bytes, arrays: Iterable[np.ndarray]) -> Any:
     """The thing; its tensors lie where the arrays do."""
-    return _Unpickler(io.BytesIO(pickled), arrays).load()
+    return _Unpickler(pickled, arrays).load()
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
     """The numbers in the order in which they lie in memory, so that pictures laid out once stay so."""
-    return (tensor.permute(0, 2, 3, 1) if _is_channels_last(tensor) else tensor).contiguous().numpy()
-
-
-def _is_channels_last(tensor: Tensor) -> bool:
-    return memory_format(tensor) is torch.channels_last
-
-
-class _Pickler(cloudpickle.Pickler):
-    def __init__(self, stream: io.BytesIO) -> None:
-        super().__init__(stream, protocol=5)
-        self.tensors: dict[int, Tensor] = {}  # by identity; kept, so that no other one can get the same
-
-    def persistent_id(self, thing: Any) -> tuple[int, bool] | None:
-        """Plain tensors are left out of the bytes; what numpy does not know is not."""
-        if type(thing) is not Tensor or thing.requires_grad or thing.dtype is torch.bfloat16:
-            return None
-        if thing.layout is not torch.strided or thing.device.type != "cpu":
-            return None
-        self.tensors.setdefault(id(thing), thing)
-        return list(self.tensors).index(id(thing)), _is_channels_last(thing)
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, stream: io.BytesIO, arrays: Sequence[np.ndarray]) -> None:
-        super().__init__(stream)
-        self.arrays = arrays
-
-    def persistent_load(self, identity: tuple[int, bool]) -> Tensor:
-        place, channels_last = identity
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
-            tensor = torch.from_numpy(self.arrays[place])
-        return tensor.permute(0, 3, 1, 2) if channels_last else tensor
+    channels_last = memory_format(tensor) is torch.channels_last
+    return (tensor.permute(0, 2, 3, 1) if channels_last else tensor).contiguous().numpy()
 
 
 def lasting_copy(array: np.ndarray) -> np.ndarray:
-    """For numbers that may be kept for long: neither the store nor the heap holds on to memory for them."""
-    if not array.nbytes:
+    """Large arrays get pages of their own: on the heap, those that clients keep would hold the gaps of the others.
+
+    All pages are asked for at once, which costs less than a fault for each.
+    """
+    if array.nbytes < _LARGE:
         return array.copy()
-    return np.frombuffer(copied(array.data.cast("B")), array.dtype).reshape(array.shape)
+    pages = mmap.mmap(-1, array.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+    copy: np.ndarray = np.ndarray(array.shape, array.dtype, pages)
+    copy[...] = array
+    return copy

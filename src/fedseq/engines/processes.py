@@ -6,6 +6,10 @@ the child needs nothing those threads may have held. A worker does not: it compu
 waits for OpenMP's pool, which does not survive a fork; it takes no locks of the parent's and writes to no stream; and
 it exits without running the parent's exit handlers. PyTorch's own data loaders rest on the same rules. An accelerator
 in use does not survive a fork, and outside Linux system libraries do not: there the serial engine steps in.
+
+A worker that has a request and uses no CPU time for a minute hangs: it was stopped, or waits in the kernel for
+something that does not come. It is killed and replaced like one that died. An endless loop cannot be told apart from
+honest work, and is left alone.
 """
 
 import contextlib
@@ -14,40 +18,33 @@ import os
 import pickle
 import sys
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import chain
-from multiprocessing.connection import wait
-from typing import Any, TypeVar
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from fedseq.algorithms.base import Algorithm
-from fedseq.config import Config
+from fedseq.basics.cores import usable_cores
+from fedseq.engines.dispatcher import Dispatcher
 from fedseq.engines.mailbox import Mailbox
 from fedseq.engines.serial import SerialEngine
-from fedseq.engines.worker import Batches, Reply, serve
-from fedseq.errors import FedSeqError
-from fedseq.evaluation import BatchSums, Evaluation, fold, num_batches
-from fedseq.jobs import Job, Result, Task
-from fedseq.training import build, one_thread, prepare
+from fedseq.engines.worker import Reply, Request, serve
+from fedseq.options.config import Config
+from fedseq.training.jobs import Job, Result, Task, never
+from fedseq.training.sgd import build, one_thread, prepare
 
-DEATHS_PER_REQUEST = 5  # after so many, the request itself must be what kills workers
-CHUNKS_PER_WORKER = 4  # of an evaluation: small enough that no worker waits long for another
-
-Request = TypeVar("Request", Job, Batches)
+HANGING_SECONDS = 60  # without CPU time, after which a worker that has a request is taken to hang
 
 
 def open_processes(task: Task, config: Config) -> "ProcessEngine | SerialEngine":
-    """One worker per core unless told; the serial engine, and a warning, where there can't be workers."""
+    """One worker per core by default; the serial engine, and a warning, where there cannot be workers."""
     obstacle = _obstacle(task)
     if obstacle:
         warnings.warn(f"clients are computed one after another in this process: {obstacle}.", stacklevel=2)
         return SerialEngine(task)
-    return ProcessEngine(task, config.workers or len(os.sched_getaffinity(0)))
+    return ProcessEngine(task, config.workers or usable_cores())
 
 
 def _obstacle(task: Task) -> str | None:
@@ -62,85 +59,6 @@ def _obstacle(task: Task) -> str | None:
     return None
 
 
-class ProcessEngine:
-    def __init__(self, task: Task, workers: int):
-        with one_thread():  # before the workers are made, so that they share it
-            self.task = prepare(task, build(task))
-        self.workers = [_Worker(self.task) for _ in range(workers)]
-
-    def run(self, jobs: Sequence[Job]) -> Iterator[Result]:
-        stuck = next((job.algorithm for job in jobs if not _can_be_sent(job.algorithm)), None)
-        if stuck is not None:
-            warnings.warn(
-                f"algorithm '{stuck.name}' can't be sent to worker processes, so its clients are computed one after "
-                "another. Make it of functions that are defined at the top of a module.",
-                stacklevel=2,
-            )
-            yield from self.serial.run(jobs)
-            return
-        for job, result in self._ask(sorted(jobs, key=lambda job: length(self.task, job), reverse=True)):
-            yield replace(result, start=job.start)
-
-    @cached_property
-    def serial(self) -> SerialEngine:
-        return SerialEngine(self.task)
-
-    def evaluate(self, weights: Tensor) -> Evaluation:
-        return evaluate_in_chunks(self._ask, self.task, weights, len(self.workers))
-
-    def close(self) -> None:
-        for worker in self.workers:
-            worker.kill()
-        self.workers = []
-
-    def _ask(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Any]]:
-        """Replies as they come. The request of a worker that dies goes to another, with the same outcome."""
-        waiting = deque(_Asked(request) for request in requests)
-        busy: dict[int, _Asked] = {}  # by the worker's place
-        done: list[tuple[Request, Any]] = []
-        try:
-            while waiting or busy:
-                self._hand_out(waiting, busy)
-                yield from done  # while the workers go on
-                done = list(self._collect(waiting, busy))
-            yield from done
-        finally:  # whoever stopped listening does not want the rest
-            for place in busy if self.workers else ():
-                self._replace(place)
-
-    def _hand_out(self, waiting: "deque[_Asked]", busy: "dict[int, _Asked]") -> None:
-        for place, worker in enumerate(self.workers):
-            if waiting and place not in busy:
-                busy[place] = waiting.popleft()
-                worker.send(busy[place].request)
-
-    def _collect(self, waiting: "deque[_Asked]", busy: "dict[int, _Asked]") -> Iterator[tuple[Any, Any]]:
-        """Waits for the next replies; what a worker was doing when it died is asked anew."""
-        ready = wait([self.workers[place].connection for place in busy])
-        for place in [place for place in busy if self.workers[place].connection in ready]:
-            asked, reply = busy.pop(place), self.workers[place].receive()
-            if isinstance(reply, Exception):
-                raise reply
-            if reply is not None:
-                yield asked.request, reply
-                continue
-            self._replace(place)
-            asked.deaths += 1
-            if asked.deaths == DEATHS_PER_REQUEST:
-                raise FedSeqError(hopeless(asked.request))
-            waiting.appendleft(asked)
-
-    def _replace(self, place: int) -> None:
-        self.workers[place].kill()
-        self.workers[place] = _Worker(self.task)
-
-
-@dataclass
-class _Asked:
-    request: Job | Batches
-    deaths: int = 0  # of workers that were at it
-
-
 class _Worker:
     """The parent's side of a worker process."""
 
@@ -150,46 +68,91 @@ class _Worker:
         self.connection, far_end = context.Pipe()
         arguments = (task, self.inbox, self.outbox, far_end, os.getpid())
         self.process = context.Process(target=serve, args=arguments, daemon=True, name="fedseq-worker")
-        with warnings.catch_warnings():  # of threads: see above
+        with warnings.catch_warnings():  # about threads, see above
             warnings.simplefilter("ignore", DeprecationWarning)
             self.process.start()
         far_end.close()  # now its death closes the pipe
+        self.cpu_time: list[str] = []
+        self.seconds_without = 0
 
-    def send(self, request: Job | Batches) -> None:
-        header = self.inbox.write(request)
+    def send(self, request: Request) -> None:
+        self.seconds_without = 0
+        where = self.inbox.write(request)
         with contextlib.suppress(ConnectionError):  # it is dead, as `receive` will find
-            self.connection.send_bytes(header)
+            self.connection.send_bytes(where)
 
     def receive(self) -> Reply | None:
         """None if it died."""
         try:
-            header = self.connection.recv_bytes()
+            where = self.connection.recv_bytes()
         except (EOFError, OSError):
             return None
-        return self.outbox.read(header, copy=True)
+        reply: Reply = self.outbox.read(where, copy=True)
+        return reply
+
+    def hangs(self) -> bool:
+        """Counts calls, one a second: time in which this process was stopped itself does not count."""
+        cpu_time = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+        self.seconds_without = self.seconds_without + 1 if cpu_time == self.cpu_time else 0
+        self.cpu_time = cpu_time
+        return self.seconds_without >= HANGING_SECONDS
 
     def kill(self) -> None:
+        if self.connection.closed:  # killed before, and there were too few open files to begin another
+            return
         self.process.kill()
-        self.process.join()
+        self.process.join(timeout=5)  # a process that waits in the kernel may not even die
+        if self.process.exitcode is not None:
+            self.process.close()
         self.connection.close()
         self.inbox.close()
         self.outbox.close()
 
 
-def evaluate_in_chunks(
-    ask: Callable[[list[Batches]], Iterator[tuple[Batches, list[BatchSums]]]], task: Task, weights: Tensor, workers: int
-) -> Evaluation:
-    """The evaluation by whoever is asked, in pieces that come back in any order and are folded in theirs."""
-    batches = range(num_batches(task.test))
-    size = max(1, len(batches) // (CHUNKS_PER_WORKER * workers))
-    chunks = [Batches(weights, batches[first : first + size]) for first in range(0, len(batches), size)]
-    sums = {chunk.numbers.start: reply for chunk, reply in ask(chunks)}
-    return fold(task, chain.from_iterable(sums[first] for first in sorted(sums)))
+class ProcessEngine(Dispatcher[_Worker]):
+    def __init__(self, task: Task, workers: int):
+        with one_thread():  # before the workers are made, so that they share it
+            super().__init__(prepare(task, build(task)))
+        self.workers = [_Worker(self.task) for _ in range(workers)]
 
+    def run(self, jobs: Sequence[Job], stopped: Callable[[], bool] = never) -> Iterator[Result]:
+        unsendable = next((job.algorithm for job in jobs if not _can_be_sent(job.algorithm)), None)
+        if unsendable is None:
+            return super().run(jobs, stopped)
+        warnings.warn(
+            f"algorithm '{unsendable.name}' cannot be sent to worker processes, so its clients are computed one after "
+            "another. Make it of functions that are defined at the top of a module.",
+            stacklevel=2,
+        )
+        return SerialEngine(self.task).run(jobs, stopped)
 
-def length(task: Task, job: Job) -> int:
-    """By the examples it trains on: the longest chain goes first, so that none is left over at the end."""
-    return job.epochs * sum(len(task.clients[client]) for client, _ in job.hops)
+    def room(self) -> int:
+        return len(self.workers)
+
+    def send(self, request: Request, shelf: Any) -> _Worker:
+        worker = next(worker for worker in self.workers if worker not in self.busy)
+        worker.send(request)
+        return worker
+
+    def wait(self, handles: Sequence[_Worker]) -> list[tuple[_Worker, Reply | None]]:
+        ready = connection.wait([worker.connection for worker in handles], timeout=1)
+        ended = [(worker, worker.receive()) for worker in handles if worker.connection in ready]
+        if not ready:
+            ended = [(worker, None) for worker in handles if worker.hangs()]
+        for worker, reply in ended:
+            if reply is None:
+                self.cancel(worker)
+        return ended
+
+    def cancel(self, handle: _Worker) -> None:
+        handle.kill()
+        self.workers[self.workers.index(handle)] = _Worker(self.task)
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+        self.workers = []
+        super().close()
 
 
 def _can_be_sent(algorithm: Algorithm) -> bool:
@@ -198,13 +161,3 @@ def _can_be_sent(algorithm: Algorithm) -> bool:
     except (pickle.PicklingError, AttributeError, TypeError):  # what pickle raises for lambdas and local functions
         return False
     return True
-
-
-def hopeless(request: Job | Batches) -> str:
-    what = (
-        f"the chain of clients {[client for client, _ in request.hops]}" if isinstance(request, Job) else "evaluation"
-    )
-    return (
-        f"{what} killed {DEATHS_PER_REQUEST} workers in a row. Most often the machine is out of memory: "
-        "use fewer --workers or a smaller --batch-size."
-    )

@@ -17,13 +17,14 @@ from typing import Any
 import ray
 from ray._private import ray_constants, services
 
-from fedseq.errors import FedSeqError
+from fedseq.basics.cores import usable_cores
+from fedseq.basics.errors import FedSeqError
 
-PATIENCE = 5.0  # seconds to reach an address; Ray itself would try for more than a minute
+CONNECTION_SECONDS = 5.0  # seconds to reach an address; Ray itself would try for more than a minute
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # what Ray will do by itself one day; until then it warns
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's future default, without which it warns
 }
 
 
@@ -44,9 +45,9 @@ def connected(address: str | None, workers: int | None) -> Iterator[None]:
 
 
 def _start(folder: str, workers: int | None) -> None:
-    options = {"address": "local", "num_cpus": workers or _cores(), "_node_ip_address": "127.0.0.1"}
+    options = {"address": "local", "num_cpus": workers or usable_cores(), "_node_ip_address": "127.0.0.1"}
     with _loopback():
-        _init("can't start Ray on this machine", include_dashboard=False, _temp_dir=folder, **options)
+        _init("cannot start Ray on this machine", include_dashboard=False, _temp_dir=folder, **options)
     if ray.util.get_node_ip_address() not in _LOOPBACK:
         ray.shutdown()
         raise FedSeqError(
@@ -55,14 +56,10 @@ def _start(folder: str, workers: int | None) -> None:
         )
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _connect(address: str) -> None:
     found = _find(address)
     host, _, port = found.rpartition(":")
-    problem = f"can't connect to the Ray cluster at {found}"
+    problem = f"cannot connect to the Ray cluster at {found}"
     if not port.isdigit():
         raise FedSeqError(f"--ray-address {address} is not in the form HOST:PORT, and not auto.")
     host = host.strip("[]")
@@ -85,14 +82,14 @@ def _find(address: str) -> str:
     if address != "auto":
         return address
     try:
-        return services.get_ray_address_from_environment("auto", None)
+        return str(services.get_ray_address_from_environment("auto", None))
     except ConnectionError:
         raise FedSeqError("--ray-address auto finds no Ray cluster here. Start one with `ray start --head`.") from None
 
 
 def _reachable(host: str, port: int) -> bool:
     try:
-        socket.create_connection((host, port), PATIENCE).close()
+        socket.create_connection((host, port), CONNECTION_SECONDS).close()
     except OSError:
         return False
     return True

@@ -4,8 +4,6 @@ A worker process keeps the data and a model of the engine that asked last; all e
 """
 
 import sys
-import traceback
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,17 +11,23 @@ from typing import Any
 import numpy as np
 import ray
 import torch
+from ray import cloudpickle
+from torch import Tensor
 
-from fedseq.engines.parcels import Parcel, as_array, pack, unpack
-from fedseq.engines.worker import Reply, WorkerError, answer, keep_freed_memory
-from fedseq.errors import FedSeqError
-from fedseq.jobs import Task
-from fedseq.training import build, one_thread, prepare
-from fedseq.version import VERSION
-from fedseq.weights import FlatModel
+from fedseq import __version__
+from fedseq.basics.errors import FedSeqError
+from fedseq.engines.parcels import TensorsApart, as_array, pack, unpack
+from fedseq.engines.worker import Reply, answer, caught, keep_freed_memory
+from fedseq.training.jobs import Task
+from fedseq.training.sgd import build, one_thread, prepare
+from fedseq.training.weights import FlatModel
 
 Shipment = tuple[list[str], dict[str, str], bytes, list[np.ndarray]]
 _ready: dict[str, tuple[Task, FlatModel]] = {}  # of one engine: its data and model, made when its first job comes
+
+
+class _Pickler(TensorsApart, cloudpickle.Pickler):
+    """Functions and classes that another machine cannot import, such as those of a notebook, travel in the bytes."""
 
 
 def ship(task: Task) -> Shipment:
@@ -32,48 +36,44 @@ def ship(task: Task) -> Shipment:
         prepared = prepare(task, build(task))
     indices = np.concatenate([np.zeros(0, np.int64), *task.clients]).astype(np.int64)
     ends = torch.tensor(np.cumsum([len(client) for client in task.clients], dtype=np.int64))
-    parcel = packed((replace(prepared, clients=()), torch.from_numpy(indices), ends))
+    pickled, tensors = pack_for_ray((replace(prepared, clients=()), torch.from_numpy(indices), ends))
     paths = [path or str(Path.cwd()) for path in sys.path]
-    return paths, _versions(), parcel.pickled, [as_array(tensor) for tensor in parcel.tensors]
+    return paths, _versions(), pickled, [as_array(tensor) for tensor in tensors]
 
 
-def packed(thing: Any) -> Parcel:
+def pack_for_ray(thing: Any) -> tuple[bytes, list[Tensor]]:
     try:
-        return pack(thing)
+        return pack(thing, _Pickler)
     except FedSeqError:
         raise
     except Exception as error:  # noqa: BLE001 - a thing of the user's may refuse in any way
         raise FedSeqError(
-            f"the model, the loss or the algorithm can't be sent to Ray's workers: {error}. Make it of functions and "
+            f"the model, the loss or the algorithm cannot be sent to Ray's workers: {error}. Make it of functions and "
             "classes that are defined at the top of a module, or use --engine processes."
         ) from None
 
 
 def _versions() -> dict[str, str]:
-    return {"fedseq": VERSION, "torch": torch.__version__, "numpy": np.__version__}
+    return {"fedseq": __version__, "torch": torch.__version__, "numpy": np.__version__}
 
 
 @ray.remote(num_cpus=1, max_retries=0)  # the engine retries, and counts
 def work(key: str, shipment: Shipment, pickled: bytes, *arrays: np.ndarray) -> tuple[bytes, list[np.ndarray]]:
-    parcel = pack(_reply(key, shipment, pickled, arrays))
-    return parcel.pickled, [as_array(tensor) for tensor in parcel.tensors]
+    def reply() -> Reply:
+        try:
+            if key not in _ready:
+                _ready.clear()
+                _ready[key] = _unload(shipment)
+            # Copied: an algorithm may write to its own message and memory, and the store's pages are read-only.
+            request = unpack(pickled, [array.copy() for array in arrays])
+        except ImportError as error:
+            raise FedSeqError(
+                f"a Ray worker cannot load the model, the loss or the algorithm: {error}. Every node needs it."
+            ) from None
+        return answer(*_ready[key], request)
 
-
-def _reply(key: str, shipment: Shipment, pickled: bytes, arrays: Sequence[np.ndarray]) -> Reply:
-    try:
-        if key not in _ready:
-            _ready.clear()
-            _ready[key] = _unload(shipment)
-        # Copied: an algorithm may write to its own message and memory, and the store's pages are read-only.
-        return answer(*_ready[key], unpack(pickled, [array.copy() for array in arrays]))
-    except FedSeqError as error:
-        return error
-    except ImportError as error:
-        return FedSeqError(
-            f"a Ray worker can't load the model, the loss or the algorithm: {error}. Every node needs it."
-        )
-    except Exception:  # noqa: BLE001 - whatever it is, it is raised in the driver
-        return WorkerError(f"a Ray worker failed; --engine serial fails in place.\n{traceback.format_exc()}")
+    pickled_reply, tensors = pack(caught(reply), _Pickler)
+    return pickled_reply, [as_array(tensor) for tensor in tensors]
 
 
 def _unload(shipment: Shipment) -> tuple[Task, FlatModel]:

@@ -1,14 +1,26 @@
 """One job after another in this process: the slow, honest engine that errors are debugged on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedseq.chains import run_job
-from fedseq.config import Config
-from fedseq.evaluation import Evaluation, evaluate
-from fedseq.jobs import Job, Result, Task
-from fedseq.training import build, one_thread, prepare
+from fedseq.options.config import Config
+from fedseq.training.chains import run_job
+from fedseq.training.evaluation import Evaluation, evaluate
+from fedseq.training.jobs import Job, Result, Stopped, Task, never
+from fedseq.training.sgd import build, one_thread, prepare
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """It was computed when it was begun."""
+
+    evaluation: Evaluation
+    ready: bool = True
+
+    def result(self, stopped: Callable[[], bool] = never) -> Evaluation:
+        return self.evaluation
 
 
 class SerialEngine:
@@ -16,11 +28,17 @@ class SerialEngine:
         self.model = build(task)
         self.task = prepare(task, self.model)
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Result]:
+    def run(self, jobs: Sequence[Job], stopped: Callable[[], bool] = never) -> Iterator[Result]:
         for job in jobs:
-            with one_thread():
-                result = run_job(self.task, self.model, job)
+            try:
+                with one_thread():
+                    result = run_job(self.task, self.model, job, stopped)
+            except Stopped:
+                return
             yield result
+
+    def begin_evaluation(self, weights: Tensor) -> "Evaluated":
+        return Evaluated(self.evaluate(weights))
 
     def evaluate(self, weights: Tensor) -> Evaluation:
         with one_thread():

@@ -5,19 +5,24 @@ import gc
 import os
 import signal
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from fedseq.chains import run_job
+from fedseq.basics.errors import FedSeqError, is_out_of_memory
 from fedseq.engines.mailbox import Mailbox
-from fedseq.errors import FedSeqError
-from fedseq.evaluation import BatchSums, evaluate_batches
-from fedseq.jobs import Job, Result, Task
-from fedseq.training import build
-from fedseq.weights import FlatModel
+from fedseq.training.chains import run_job
+from fedseq.training.evaluation import BatchSums, evaluate_batches
+from fedseq.training.jobs import Job, Result, Task
+from fedseq.training.sgd import build
+from fedseq.training.weights import FlatModel
+
+Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,7 @@ class Batches:
     numbers: range
 
 
+Request = Job | Batches
 Reply = Result | list[BatchSums] | Exception
 
 
@@ -37,38 +43,47 @@ class WorkerError(RuntimeError):
 
 def serve(task: Task, inbox: Mailbox, outbox: Mailbox, connection: Connection, parent: int) -> None:
     _become_worker(parent)
-    model = build(task)
+    made: list[FlatModel] = []
+
+    def reply(where: bytes) -> bytes:
+        if not made:
+            made.append(build(task))
+        return outbox.write(answer(task, made[0], inbox.read(where, copy=False)))
+
     while True:
-        request = inbox.read(connection.recv_bytes(), copy=False)
-        connection.send_bytes(outbox.write(answer(task, model, request)))
+        written = caught(partial(reply, connection.recv_bytes()))
+        connection.send_bytes(written if isinstance(written, bytes) else outbox.write(written))
 
 
-def answer(task: Task, model: FlatModel, request: Job | Batches) -> Reply:
+def caught(compute: Callable[[], Outcome]) -> Outcome | Exception:
+    """What goes wrong is returned: it is raised where the request came from."""
     try:
-        if isinstance(request, Batches):
-            return evaluate_batches(task, model, request.weights, request.numbers)
-        result = run_job(task, model, request)
-        return replace(result, start=result.start[:0])  # the parent knows what the job started from
+        return compute()
     except FedSeqError as error:
         return error
-    except Exception:  # noqa: BLE001 - whatever it is, it is raised in the parent
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        if is_out_of_memory(error):
+            return FedSeqError("a worker ran out of memory. Use fewer --workers or a smaller --batch-size.")
         return WorkerError(f"a worker process failed; --engine serial fails in place.\n{traceback.format_exc()}")
+
+
+def answer(task: Task, model: FlatModel, request: Request) -> Reply:
+    if isinstance(request, Batches):
+        return evaluate_batches(task, model, request.weights, request.numbers)
+    result = run_job(task, model, request)
+    return replace(result, start=result.start[:0])  # whoever asked knows what the job started from
 
 
 def _become_worker(parent: int) -> None:
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _die_with(parent)
-    keep_freed_memory()
-    gc.freeze()  # what was there before need not be looked at, and copied for it, by the collector
-
-
-def _die_with(parent: int) -> None:
     set_parent_death_signal = 1
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before it was asked to tell
+    if os.getppid() != parent:  # it died before the line above
         os._exit(1)
+    keep_freed_memory()
+    gc.freeze()  # the collector would write to the parent's objects, and so copy their pages
 
 
 def keep_freed_memory() -> None:

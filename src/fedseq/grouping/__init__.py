@@ -1,41 +1,34 @@
 """Superclients: groups of clients whose union looks like the whole (paper section III-A).
 
 A grouping criterion is an approximator (what is known of a client's data), a metric (how well a client complements a
-group) and a method (how groups are formed). The tables below hold all of them by name; `group_clients` applies a
-metric and a method to the estimates of an approximator.
+group) and a method (how groups are formed). The tables of options hold all of them by name;
+`group_clients` applies a metric and a method to the estimates of an approximator.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
-from fedseq.errors import FedSeqError, unknown
-from fedseq.grouping.approximators import APPROXIMATORS, CONFIDENCES, Approximator, Reduction, reduce_weights
+from fedseq.basics.errors import FedSeqError, unknown
+from fedseq.grouping.approximators import CONFIDENCES, Reduction, reduce_weights
 from fedseq.grouping.limits import Groups, Limits, short_groups
-from fedseq.grouping.methods import METHODS, Problem
-from fedseq.grouping.metrics import METRICS, PROBABILITY_METRICS
+from fedseq.grouping.methods import Problem
 from fedseq.grouping.quality import Quality, quality
+from fedseq.options.criteria import check_metric
+from fedseq.options.tables import METHODS
 
 __all__ = [
-    "APPROXIMATORS",
     "CONFIDENCES",
     "ESTIMATES",
-    "METHODS",
-    "METRICS",
-    "Approximator",
     "Grouping",
     "Quality",
     "Reduction",
-    "check_criterion",
     "check_limits",
-    "default_metric",
     "group_clients",
     "quality",
     "reduce_weights",
-    "valid_criteria",
-    "valid_metrics",
 ]
 
 ESTIMATES = ("mean", "half")  # a group's estimate: example-weighted mean, or the paper's running half-half average
@@ -48,40 +41,6 @@ class Grouping:
     groups: tuple[tuple[int, ...], ...]
     short: tuple[int, ...]  # positions of the groups with fewer than min_samples examples
     unknown: tuple[int, ...]  # clients whose estimate was not finite and counted as that of an average client
-
-
-def valid_metrics(method: str, probabilities: bool) -> tuple[str | None, ...]:
-    """The metrics that a method takes for these estimates; None is no metric. `exchange` uses one only to start."""
-    if method == "random":
-        return (None,)
-    if method == "kmeans":
-        return ("euclidean",)
-    named = tuple(name for name in METRICS if probabilities or name not in PROBABILITY_METRICS)
-    return (None, *named) if method == "exchange" else named
-
-
-def default_metric(approximator: str | None, method: str) -> str | None:
-    """`kl` is the paper's choice for confidence vectors, `cosine` its best for classifiers."""
-    valid = valid_metrics(method, _uses_probabilities(approximator))
-    return next(metric for metric in (None, "kl", "cosine", "euclidean") if metric in valid)
-
-
-def check_criterion(approximator: str | None, metric: str | None, method: str) -> None:
-    """Refuses names that do not exist and pairs that do not fit. Only `random` does without an approximator."""
-    _check_name("method", method, METHODS)
-    if approximator is None and method != "random":
-        raise FedSeqError(f"method '{method}' needs an approximator. Valid: {', '.join(APPROXIMATORS)}.")
-    _check_metric(metric, method, _uses_probabilities(approximator))
-
-
-def valid_criteria() -> Iterator[tuple[str | None, str | None, str]]:
-    """Every distinct (approximator, metric, method): `random` has no approximator, `exchange` no metric."""
-    yield None, None, "random"
-    for approximator, facts in APPROXIMATORS.items():
-        for method in ("kmeans", "greedy"):
-            for metric in valid_metrics(method, facts.probabilities):
-                yield approximator, metric, method
-        yield approximator, None, "exchange"
 
 
 def group_clients(
@@ -102,9 +61,9 @@ def group_clients(
 
     A group closes at `min_samples` examples or `max_clients` clients. `start` gives `exchange` its first grouping.
     """
-    _check_name("method", method, METHODS)
-    _check_name("group estimate", estimate, ESTIMATES)
-    _check_metric(metric, method, probabilities)
+    if estimate not in ESTIMATES:
+        raise unknown("group estimate", estimate, ESTIMATES)
+    check_metric(metric, method, probabilities)
     sizes, limits = _checked_sizes(sizes), Limits(min_samples, max_clients)
     check_limits(sizes, limits)
     rows = _checked_estimates(estimates, len(sizes), method)
@@ -118,7 +77,7 @@ def group_clients(
         num_classes=num_classes,
         start=_checked_start(start, method, len(sizes), max_clients),
     )
-    groups = tuple(tuple(sorted(group)) for group in METHODS[method](problem, rng))
+    groups = tuple(tuple(sorted(group)) for group in METHODS.row(method).load()(problem, rng))
     return Grouping(groups, short_groups(groups, sizes, limits), tuple(np.flatnonzero(~known).tolist()))
 
 
@@ -131,36 +90,12 @@ def _fill(rows: np.ndarray, known: np.ndarray, sizes: np.ndarray, probabilities:
     return np.where(known[:, None], rows, average)
 
 
-def _uses_probabilities(approximator: str | None) -> bool:
-    if approximator is None:
-        return False
-    _check_name("approximator", approximator, APPROXIMATORS)
-    return APPROXIMATORS[approximator].probabilities
-
-
-def _check_name(kind: str, name: str, table: Collection[str]) -> None:
-    if name not in table:
-        raise unknown(kind, name, table)
-
-
-def _check_metric(metric: str | None, method: str, probabilities: bool) -> None:
-    if metric is not None:
-        _check_name("metric", metric, METRICS)
-    valid = valid_metrics(method, probabilities)
-    if metric not in valid:
-        kind = "confidence" if probabilities else "classifier"
-        names = ", ".join(name or "none" for name in valid)
-        raise FedSeqError(
-            f"metric '{metric or 'none'}' does not fit method '{method}' on {kind} estimates. Valid metrics: {names}."
-        )
-
-
 def _checked_sizes(sizes: np.ndarray) -> np.ndarray:
     sizes = np.asarray(sizes, dtype=np.int64)
     if len(sizes) == 0:
         raise FedSeqError("there are no clients to group.")
     if sizes.min() < 0:
-        raise FedSeqError(f"client {sizes.argmin()} has {sizes.min()} examples: a size can not be negative.")
+        raise FedSeqError(f"client {sizes.argmin()} has {sizes.min()} examples: a size cannot be negative.")
     return sizes
 
 
@@ -179,7 +114,7 @@ def check_limits(sizes: np.ndarray, limits: Limits) -> None:
 
 def _checked_estimates(estimates: np.ndarray | None, clients: int, method: str) -> np.ndarray:
     if estimates is None:
-        if method != "random":
+        if METHODS.row(method).estimates:
             raise FedSeqError(f"method '{method}' needs an estimate for every client; only 'random' does without.")
         return np.zeros((clients, 0))
     if estimates.ndim != 2 or len(estimates) != clients:

@@ -12,26 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedseq.errors import FedSeqError
+from fedseq.basics.errors import FedSeqError
 
 VARIANCE_KEPT = 0.9
 ELEMENTS_AT_ONCE = 2**22  # of the weights, in double precision: 32 MiB
-
-
-@dataclass(frozen=True)
-class Approximator:
-    """`layers` selects from a model's fully connected layers those whose weights are read; None reads logits."""
-
-    probabilities: bool
-    layers: slice | None
-
-
-APPROXIMATORS: dict[str, Approximator] = {
-    "confidence": Approximator(probabilities=True, layers=None),
-    "classifier-all": Approximator(probabilities=False, layers=slice(None)),
-    "classifier-last2": Approximator(probabilities=False, layers=slice(-2, None)),
-    "classifier-last": Approximator(probabilities=False, layers=slice(-1, None)),
-}
 
 
 @dataclass(frozen=True)
@@ -96,7 +80,7 @@ def _principal_components(rows: np.ndarray, finite: np.ndarray, variance: float)
 
 def _centred_gram(rows: np.ndarray, finite: np.ndarray) -> np.ndarray:
     """Of the finite rows less their mean."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     gram = np.zeros((finite.sum(), finite.sum()))
     with threadpool_limits(1):  # the same sums, to the last bit, on any number of cores

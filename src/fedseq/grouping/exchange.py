@@ -16,6 +16,7 @@ of all pairs are found in one vectorised step and are made at once.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
+from typing import Any
 
 import numpy as np
 
@@ -56,12 +57,6 @@ def deviations(estimates: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """x_k = n_k (estimate of k - overall example-weighted mean), one row per client."""
     mean = sizes @ estimates / max(sizes.sum(), 1)
     return sizes[:, None] * (estimates - mean)
-
-
-def objective(groups: Groups, estimates: np.ndarray, sizes: np.ndarray) -> float:
-    """sum_S n_S ||mean estimate of S - overall mean||^2, what a swap must lower."""
-    vectors = deviations(estimates, sizes)
-    return float(sum((vectors[group].sum(axis=0) ** 2).sum() / max(sizes[group].sum(), 1) for group in groups))
 
 
 def tournament(groups: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -118,7 +113,7 @@ def _savings(seats: _Seats, left: np.ndarray, right: np.ndarray, min_samples: in
     distance = norm[i] + norm[j] - 2 * gram[:, :count, count:]
     growth = size[j] - size[i]  # examples that the left group wins and the right one loses
 
-    def saved_by(mine: slice, inbound: tuple, outbound: tuple, growth: np.ndarray) -> np.ndarray:
+    def saved_by(mine: slice, inbound: tuple[Any, ...], outbound: tuple[Any, ...], growth: np.ndarray) -> np.ndarray:
         with_me = gram[:, mine].sum(axis=1)
         square = with_me[:, mine].sum(axis=1)[:, None, None]
         before = size[:, mine].sum(axis=1)[:, None, None]

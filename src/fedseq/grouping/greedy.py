@@ -10,8 +10,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from fedseq.grouping.limits import Groups, Limits, deal_out_last
-from fedseq.grouping.metrics import METRICS, Metric
+from fedseq.grouping.metrics import Metric
 from fedseq.grouping.screen import KlScreen
+from fedseq.options.tables import METRICS
 
 TIE = 1e-12  # scores this close, relative to the best, differ by rounding only: the lowest client number decides
 SCREEN_FROM = 4096  # clients; with fewer, scoring everyone is faster than the screen
@@ -29,7 +30,7 @@ class _Pool:
         self.column = np.arange(self.count)  # the inverse: where a client is
         self.estimate = np.array(estimates.T, order="C")
         self.weight = weights.copy()
-        self.metric: Metric = METRICS[metric]
+        self.metric: Metric = METRICS.row(metric).load()
         screened = metric == "kl" and self.count > SCREEN_FROM
         self.screen = KlScreen(self.estimate, weights) if screened else None
 

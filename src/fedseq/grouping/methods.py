@@ -1,6 +1,5 @@
 """The methods phi of a grouping criterion (paper section III-A): from estimates to groups of clients."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +20,6 @@ class Problem:
     half: bool  # group estimates are the paper's running half-half average
     num_classes: int
     start: Groups | None  # of `exchange`
-
-
-Method = Callable[[Problem, np.random.Generator], Groups]
 
 
 def random(problem: Problem, rng: np.random.Generator) -> Groups:
@@ -59,17 +55,9 @@ def deal(clusters: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def _clusters(estimates: np.ndarray, num_classes: int, rng: np.random.Generator) -> np.ndarray:
     from sklearn.cluster import KMeans  # takes a second to import
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     count = min(num_classes, len(np.unique(estimates, axis=0)))
     model = KMeans(count, n_init=10, random_state=int(rng.integers(2**31)))
     with threadpool_limits(1):  # with more threads the sums, and so the clusters, depend on their order
         return model.fit_predict(estimates)
-
-
-METHODS: dict[str, Method] = {
-    "random": random,
-    "kmeans": kmeans,
-    "greedy": greedy,
-    "exchange": exchange,
-}

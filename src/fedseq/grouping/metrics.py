@@ -57,13 +57,3 @@ def _cumulative(vectors: np.ndarray) -> np.ndarray:
     masses = np.abs(vectors)
     totals = masses.sum(axis=0)
     return (masses / np.where(totals > 0, totals, 1.0)).cumsum(axis=0)
-
-
-METRICS: dict[str, Metric] = {
-    "cosine": cosine,
-    "euclidean": euclidean,
-    "wasserstein": wasserstein,
-    "kl": kl,
-    "gini": gini,
-}
-PROBABILITY_METRICS = frozenset({"kl", "gini"})  # mean something for probability vectors only

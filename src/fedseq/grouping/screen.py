@@ -1,4 +1,4 @@
-"""A fast way to see which clients can not be the best by `kl`, so that few have to be scored exactly.
+"""A fast way to see which clients cannot be the best by `kl`, so that few have to be scored exactly.
 
 Let phi(x) = x log x and let the group hold the mass g_c of class c. A client that brings the masses a_c makes a mix
 whose entropy is log T - sum_c phi(g_c + a_c) / T, with T the sum of all masses. As a function of a, phi(g + a) is for

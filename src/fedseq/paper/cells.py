@@ -1,21 +1,21 @@
 """The numbers of a table: ours out of run folders, beside the paper's."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from fedseq.grouping import quality
+from fedseq.grouping.study import label
 from fedseq.paper import published
-from fedseq.paper.plan import Plan
+from fedseq.paper.plan import PaperPlan
 from fedseq.paper.scales import TITLES
-from fedseq.paper.tasks import Task, failure
-from fedseq.report.convergence import Bound, Row, compare, crossing_text
+from fedseq.report.convergence import WINDOW, Bound, ComparisonRow, compare, crossing_text, find_bound
 from fedseq.report.costs import human_seconds
-from fedseq.report.reading import read, readable
 from fedseq.report.series import Stat, make_series, stat
-from fedseq.results import Run
+from fedseq.runs.reading import Run, read, readable
+from fedseq.sweep.assignments import Assignment, failure
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Cell:
     decimals: int = 2
     aside: str = ""  # beside ours, e.g. a speedup
     published_aside: str = ""
+    in_paper: bool = True  # the paper has such a table
 
     @property
     def difference(self) -> float | None:
@@ -45,65 +46,65 @@ class Block:
     notes: Sequence[str] = field(default_factory=tuple)
 
 
-def ran(tasks: Sequence[Task]) -> list[Run]:
-    return [run for run in readable(read(task.folder) for task in tasks) if run.rounds]
+def ran(assignments: Sequence[Assignment]) -> list[Run]:
+    return [run for run in readable(read(assignment.folder) for assignment in assignments) if run.rounds]
 
 
-def missing(tasks: Sequence[Task]) -> str:
+def missing(assignments: Sequence[Assignment]) -> str:
     """What stands in place of a number."""
-    if any("diverged" in failure(task.folder) for task in tasks):
+    if any("diverged" in failure(assignment.folder) for assignment in assignments):
         return "diverged"
     return "not run"
 
 
-def heading(plan: Plan, dataset: str) -> str:
+def heading(plan: PaperPlan, dataset: str) -> str:
     ours = plan.scale.datasets.get(dataset)
     return TITLES[dataset] if ours in (None, dataset) else f"{TITLES[dataset]} in the paper, {ours} here"
 
 
-def reasons(plan: Plan, dataset: str) -> list[str]:
+def reasons(plan: PaperPlan, dataset: str) -> list[str]:
     return [] if plan.ours(dataset) else [f"{TITLES[dataset]} was not run: {plan.why_not(dataset)}"]
 
 
-def accuracy_blocks(plan: Plan) -> list[Block]:
-    numbers = getattr(published, plan.experiment.published or "")
-    return [_accuracy_block(plan, dataset, numbers[dataset]) for dataset in plan.experiment.datasets]
+def accuracy_blocks(plan: PaperPlan) -> list[Block]:
+    numbers = getattr(published, plan.experiment.published) if plan.experiment.published else {}
+    return [_accuracy_block(plan, dataset, numbers.get(dataset)) for dataset in plan.experiment.datasets]
 
 
-def _accuracy_block(plan: Plan, dataset: str, numbers: Mapping[str, Sequence[float | None]]) -> Block:
+def _accuracy_block(plan: PaperPlan, dataset: str, numbers: Mapping[str, Sequence[float | None]] | None) -> Block:
+    """The paper's numbers, if it has any, are by row and alpha."""
     rows: dict[str, list[Cell | str]] = {}
     for name, options in plan.experiment.rows.items():
         cells = []
         for alpha in plan.experiment.alphas:
-            tasks = plan.runs(dataset, alpha, options)
-            cells.append(_final(tasks, numbers[name][published.ALPHAS.index(alpha)]))
-        rows[name] = [*cells, _rounds_of(cells)]
+            assignments = plan.runs(dataset, alpha, options)
+            theirs = numbers[name][published.ALPHAS.index(alpha)] if numbers else None
+            cells.append(replace(_final(assignments, theirs), in_paper=numbers is not None))
+        rounds = dict.fromkeys(cell.rounds for cell in cells if cell.rounds)
+        rows[name] = [*cells, "; ".join(rounds) or "-"]
     if plan.experiment.centralized:
         bound = _final(plan.centralized(dataset), published.CENTRALIZED[dataset])
-        rows["Centralized"] = [bound, "", "", bound.rounds + " epochs" if bound.rounds else "-"]
+        rows["Centralized"] = [bound, "", "", bound.rounds or "-"]
     columns = [*(f"alpha = {alpha:g}" for alpha in plan.experiment.alphas), "rounds run"]
     return Block(heading(plan, dataset), columns, rows, reasons(plan, dataset))
 
 
-def _final(tasks: Sequence[Task], theirs: float | None) -> Cell:
-    runs = ran(tasks)
+def _final(assignments: Sequence[Assignment], theirs: float | None) -> Cell:
+    runs = ran(assignments)
     final = stat(None if value is None else 100 * value for value in (run.final_accuracy() for run in runs))
-    if final is None or "diverged" in missing(tasks):
-        return Cell(published=theirs, note=missing(tasks))
-    return Cell(final, theirs, _rounds_text(runs, tasks))
+    if final is None or "diverged" in missing(assignments):
+        return Cell(published=theirs, note=missing(assignments))
+    return Cell(final, theirs, _rounds_text(runs, assignments))
 
 
-def _rounds_text(runs: Sequence[Run], tasks: Sequence[Task]) -> str:
-    texts = dict.fromkeys(series.rounds_text() for series in make_series(runs))
-    seeds = "" if len(tasks) == 1 else f" x {len(runs)} seeds" if len(runs) > 1 else f" x 1 of {len(tasks)} seeds"
-    return ", ".join(texts) + seeds
+def _rounds_text(runs: Sequence[Run], assignments: Sequence[Assignment]) -> str:
+    text = ", ".join(dict.fromkeys(series.rounds_text() for series in make_series(runs)))
+    if len(assignments) == 1:
+        return text
+    return f"{text} x {len(runs)} seeds" if len(runs) > 1 else f"{text} x 1 of {len(assignments)} seeds"
 
 
-def _rounds_of(cells: Sequence[Cell]) -> str:
-    return "; ".join(dict.fromkeys(cell.rounds for cell in cells if cell.rounds)) or "-"
-
-
-def convergence_blocks(plan: Plan, targets: str) -> list[Block]:
+def convergence_blocks(plan: PaperPlan, targets: str) -> list[Block]:
     return [
         _convergence_block(plan, dataset, alpha, find_target(plan, dataset, targets))
         for dataset in plan.experiment.datasets
@@ -111,17 +112,16 @@ def convergence_blocks(plan: Plan, targets: str) -> list[Block]:
     ]
 
 
-def find_target(plan: Plan, dataset: str, targets: str) -> Bound | None:
-    """The accuracy that targets are shares of: the paper's, or that of a centralized run of the same scale."""
+def find_target(plan: PaperPlan, dataset: str, targets: str) -> Bound | None:
+    """The accuracy that targets are shares of: the paper's, or that of a finished centralized run of the same scale."""
     if targets == "paper":
-        return Bound(published.CENTRALIZED[dataset] / 100, "the paper's centralized accuracy")
-    final = stat(run.final_accuracy() for run in ran(plan.centralized(dataset)))
-    return Bound(final.mean, "centralized, measured") if final else None
+        return Bound(published.CENTRALIZED[dataset] / 100, "the paper's centralized accuracy", central=True)
+    return find_bound(ran(plan.centralized(dataset)))
 
 
-def _convergence_block(plan: Plan, dataset: str, alpha: float, bound: Bound | None) -> Block:
+def _convergence_block(plan: PaperPlan, dataset: str, alpha: float, bound: Bound | None) -> Block:
     by_row = {name: plan.runs(dataset, alpha, options) for name, options in plan.experiment.rows.items()}
-    runs = {name: ran(tasks) for name, tasks in by_row.items()}
+    runs = {name: ran(assignments) for name, assignments in by_row.items()}
     compared = compare([run for members in runs.values() for run in members], bound) if bound else []
     found = {
         name: row for name, members in runs.items() for row in compared if members and row.series.runs[0] in members
@@ -129,19 +129,19 @@ def _convergence_block(plan: Plan, dataset: str, alpha: float, bound: Bound | No
     theirs = published.TABLE_2[dataset]
     at = published.ALPHAS.index(alpha)
     rows: dict[str, list[Cell | str]] = {}
-    for name, tasks in by_row.items():
-        note = missing(tasks) if bound or not tasks else "no bound"
+    for name, assignments in by_row.items():
+        note = missing(assignments) if bound or not assignments else "no bound"
         cells: list[Cell | str] = [
             _crossing(found.get(name), number, rate, note) for number, rate in enumerate(theirs[name][at])
         ]
-        rows[name] = [*cells, *_effort(found.get(name)), _rounds_text(runs[name], tasks) if runs[name] else "-"]
+        rows[name] = [*cells, *_effort(found.get(name)), _rounds_text(runs[name], assignments) if runs[name] else "-"]
     shares = [f"{share:.0%}" + (f" = {share * bound.accuracy:.1%}" if bound else "") for share in published.SHARES]
-    columns = [*shares, "80% by 5-round mean", "updates to 80%", "simulated time", "rounds run"]
+    columns = [*shares, f"80% by mean of {WINDOW} evaluations", "updates to 80%", "simulated time", "rounds run"]
     source = [f"targets: shares of {bound.accuracy:.2%}, {bound.source}"] if bound else []
     return Block(f"{heading(plan, dataset)}, alpha = {alpha:g}", columns, rows, [*source, *reasons(plan, dataset)])
 
 
-def _crossing(row: Row | None, number: int, rate: published.Rate, note: str) -> Cell:
+def _crossing(row: ComparisonRow | None, number: int, rate: published.Rate, note: str) -> Cell:
     theirs: dict[str, Any] = {
         "published": rate[0],
         "published_aside": f"{rate[1]:g}x" if rate[1] else "",
@@ -156,7 +156,7 @@ def _crossing(row: Row | None, number: int, rate: published.Rate, note: str) -> 
     return Cell(stat(crossing.first), rounds=rounds, aside=str(factor or ""), **theirs)
 
 
-def _effort(row: Row | None) -> list[str]:
+def _effort(row: ComparisonRow | None) -> list[str]:
     if row is None:
         return ["-"] * 3
     crossing = row.crossings[published.SHARES.index(0.8)]
@@ -167,7 +167,7 @@ def _effort(row: Row | None) -> list[str]:
     ]
 
 
-def quality_blocks(plan: Plan) -> list[Block]:
+def quality_blocks(plan: PaperPlan) -> list[Block]:
     """Means over the alphas, then over the seeds. Beside the paper's measures, distinct classes at alpha 0."""
     blocks = []
     for dataset in plan.experiment.datasets:
@@ -195,27 +195,29 @@ def quality_blocks(plan: Plan) -> list[Block]:
     return blocks
 
 
-def _measures(studies: Mapping[float, Sequence[Task]], criterion: Mapping[str, str | None]) -> dict[str, list[float]]:
+def _measures(
+    studies: Mapping[float, Sequence[Assignment]], criterion: Mapping[str, str | None]
+) -> dict[str, list[float]]:
     """One value a seed; only seeds whose every alpha is there count."""
     found: dict[str, list[float]] = {"balance": [], "covered": [], "distinct": []}
-    for tasks in zip(*studies.values(), strict=True):
-        if not all(task.study.exists() for task in tasks):
+    for assignments in zip(*studies.values(), strict=True):
+        if not all(assignment.study.exists() for assignment in assignments):
             continue
-        means = [study_quality(task, criterion) for task in tasks]
+        means = [study_quality(assignment, criterion) for assignment in assignments]
         for key in ("balance", "covered"):
             found[key].append(sum(mean[key] for mean in means) / len(means))
         found["distinct"].append(means[0]["distinct"])
     return found
 
 
-def study_groups(task: Task, criterion: Mapping[str, str | None]) -> tuple[np.ndarray, list[np.ndarray]]:
+def study_groups(assignment: Assignment, criterion: Mapping[str, str | None]) -> tuple[np.ndarray, list[np.ndarray]]:
     """Label counts of the clients, and the clients of each superclient."""
-    name = " ".join(part for part in (criterion["approximator"], criterion["metric"], criterion["method"]) if part)
-    with np.load(task.study) as arrays:
+    name = label((criterion["approximator"], criterion["metric"], criterion["method"] or ""))
+    with np.load(assignment.study) as arrays:
         group_of = arrays[f"groups {name}"]
         return arrays["counts"], [np.flatnonzero(group_of == number) for number in range(group_of.max() + 1)]
 
 
-def study_quality(task: Task, criterion: Mapping[str, str | None]) -> dict[str, float]:
-    counts, groups = study_groups(task, criterion)
+def study_quality(assignment: Assignment, criterion: Mapping[str, str | None]) -> dict[str, float]:
+    counts, groups = study_groups(assignment, criterion)
     return quality(counts, [list(map(int, group)) for group in groups]).means()

@@ -6,14 +6,15 @@ client's data twice; pre-training visits every client once an epoch; a centraliz
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from fedseq import experiment
-from fedseq.config import known, resolve
-from fedseq.paper.tasks import Task, rounds_left
-from fedseq.report.costs import algorithm_parts
-from fedseq.report.reading import read_details
-from fedseq.training import one_thread
+from fedseq import algorithms
+from fedseq.options.resolve import resolve
+from fedseq.runs import experiment
+from fedseq.runs.reading import read_details
+from fedseq.runs.stopping import Interrupted
+from fedseq.sweep.assignments import Assignment, rounds_left
+from fedseq.training.sgd import one_thread
 
 ROUNDS = 3  # measured; the first is left out, as it warms up
 
@@ -25,37 +26,40 @@ class Speed:
     clients: int
 
 
-def measure(task: Task) -> Speed:
-    """On the task's data and model."""
+def measure(assignment: Assignment) -> Speed:
+    """On the assignment's data and model."""
     keep = ("dataset", "data_dir", "model", "seed", "batch_size")
-    base = {name: getattr(task.config, name) for name in keep}
-    config = resolve(replace(type(task.config)(), **base, algorithm="fedavg", rounds=ROUNDS, engine="serial"))
+    base = {name: getattr(assignment.config, name) for name in keep}
+    config = resolve({**base, "algorithm": "fedavg", "rounds": ROUNDS, "engine": "serial"})
     with tempfile.TemporaryDirectory() as folder, one_thread():
-        run = experiment.run(config, folder)
+        try:
+            run = experiment.run(config, folder)
+        except Interrupted:  # there is nothing to save of a measurement
+            raise KeyboardInterrupt from None
         timing = read_details(run.folder).timing[1:]
         visits = sum(line["client_updates"] for line in run.metrics[1:])
     trained, evaluated = (sum(line[name] for line in timing) for name in ("train", "evaluate"))
-    return Speed(trained / visits, evaluated / len(timing), known(config.num_clients))
+    return Speed(trained / visits, evaluated / len(timing), config.num_clients)
 
 
-def seconds(task: Task, speed: Speed) -> float:
-    config, rounds = task.config, rounds_left(task)
-    if task.epochs:
-        return max(task.epochs) * speed.clients * speed.visit
+def seconds(assignment: Assignment, speed: Speed) -> float:
+    config, rounds = assignment.config, rounds_left(assignment)
+    if assignment.epochs:
+        return max(assignment.epochs) * speed.clients * speed.visit
     if config.algorithm == "centralized":
         return rounds * speed.clients * speed.visit + rounds * speed.evaluation
-    parts = algorithm_parts(config)
+    algorithm = algorithms.build(config)
     visits = rounds * config.fraction * speed.clients * config.superclient_epochs
-    pretraining = config.pretrain_epochs * speed.clients if parts.superclients and config.method != "random" else 0
-    twice = 2 if parts.local == "scaffold" else 1
-    return (visits * twice + pretraining) * speed.visit + rounds / config.eval_every * speed.evaluation
+    pretraining: int = config.options().get("pretrain_epochs", 0) * speed.clients
+    training = (visits * (1 + algorithm.extra_passes) + pretraining) * speed.visit
+    return training + rounds / config.eval_every * speed.evaluation
 
 
-def total_seconds(tasks: Sequence[Task], jobs: int) -> float:
-    """Of all tasks, on as many workers; each data set is measured once."""
+def total_seconds(assignments: Sequence[Assignment], jobs: int) -> float:
+    """Of all assignments, on as many workers; each data set is measured once."""
     speeds: dict[str, Speed] = {}
-    for task in tasks:
-        if task.config.dataset not in speeds:
-            speeds[task.config.dataset] = measure(task)
-    each = [seconds(task, speeds[task.config.dataset]) for task in tasks]
+    for assignment in assignments:
+        if assignment.config.dataset not in speeds:
+            speeds[assignment.config.dataset] = measure(assignment)
+    each = [seconds(assignment, speeds[assignment.config.dataset]) for assignment in assignments]
     return max(sum(each) / max(1, min(jobs, len(each))), max(each, default=0.0))

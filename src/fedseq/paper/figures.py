@@ -13,19 +13,20 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 from fedseq.paper.cells import heading, ran, study_groups
-from fedseq.paper.plan import Plan
+from fedseq.paper.plan import PaperPlan
 from fedseq.paper.scales import TITLES
-from fedseq.paper.tasks import Task
 from fedseq.report.figures import COLOURS
+from fedseq.report.group_figures import draw_shares, similarity_norm
 from fedseq.report.series import mean_curve
-from fedseq.results import Run
+from fedseq.runs.reading import Run
+from fedseq.sweep.assignments import Assignment
 
 Axes = Any
 STYLES: Any = ("solid", (0, (4, 2)))  # by turns: a curve that lies on another leaves it visible
 STYLE: Any = {"axes.spines.top": False, "axes.spines.right": False, "font.size": 9, "legend.frameon": False}
 
 
-def draw(plan: Plan, stem: Path) -> list[Path]:
+def draw(plan: PaperPlan, stem: Path) -> list[Path]:
     """NAME.png and NAME.pdf."""
     with mpl.rc_context(STYLE):
         figure = FIGURES[plan.experiment.kind](plan)
@@ -47,7 +48,7 @@ def _panels(shown: Sequence[bool], columns: int, **options: Any) -> tuple[Any, n
     )  # fmt: skip
 
 
-def _rows(plan: Plan) -> list[bool]:
+def _rows(plan: PaperPlan) -> list[bool]:
     return [plan.ours(dataset) is not None for dataset in plan.experiment.datasets]
 
 
@@ -56,11 +57,11 @@ def _say(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, text.replace(" (", "\n("), ha="center", va="center", transform=axes.transAxes, color="#666666")
 
 
-def _why(plan: Plan, dataset: str) -> str:
+def _why(plan: PaperPlan, dataset: str) -> str:
     return "not run" if plan.ours(dataset) else f"not run ({plan.why_not(dataset)})"
 
 
-def _curves(plan: Plan) -> Any:
+def _curves(plan: PaperPlan) -> Any:
     """Accuracy over rounds; with several passes over a superclient, over rounds times passes."""
     experiment = plan.experiment
     figure, axes = _panels(_rows(plan), len(experiment.alphas), sharey="row")
@@ -76,6 +77,7 @@ def _curves(plan: Plan) -> Any:
                 _say(panel, _why(plan, dataset))
             panel.set_title(f"{heading(plan, dataset)}, alpha = {alpha:g}", fontsize=8)
             panel.set_xlabel("round x E_S" if experiment.kind == "passes" else "round")
+            panel.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         line[0].set_ylabel("test accuracy (%)")
     for panel in axes.flat:
         if panel.lines:
@@ -94,24 +96,24 @@ def _curve(panel: Axes, name: str, options: Mapping[str, Any], colour: str, styl
     return bool(len(rounds))
 
 
-def _done(tasks: Sequence[Task]) -> list[Task]:
-    return [task for task in tasks if task.study.exists()]
+def _done(assignments: Sequence[Assignment]) -> list[Assignment]:
+    return [assignment for assignment in assignments if assignment.study.exists()]
 
 
-def _similarity(plan: Plan) -> Any:
+def _similarity(plan: PaperPlan) -> Any:
     """Heat maps of D^e, and its norm over e: the further from 1 (all alike), the more pre-training tells of clients."""
     epochs = plan.experiment.epochs
     figure, axes = _panels(_rows(plan), 4)
     shown = (epochs[0], 10, epochs[-1])
     for line, dataset in zip(axes, plan.experiment.datasets, strict=True):
-        tasks = plan.studies(dataset, plan.experiment.alphas[0])
-        if not _done(tasks):
+        assignments = plan.studies(dataset, plan.experiment.alphas[0])
+        if not _done(assignments):
             for panel in line:
                 _say(panel, _why(plan, dataset))
             line[0].set_title(heading(plan, dataset), fontsize=8)
             continue
-        with np.load(tasks[0].study) as arrays:
-            matrices = {e: arrays[f"similarity {e}"] for e in tasks[0].epochs}
+        with np.load(assignments[0].study) as arrays:
+            matrices = {e: arrays[f"similarity {e}"] for e in assignments[0].epochs}
         least = min(float(matrix.min()) for matrix in matrices.values())
         for panel, e in zip(line, shown, strict=False):
             if e in matrices:
@@ -121,22 +123,23 @@ def _similarity(plan: Plan) -> Any:
             else:
                 _say(panel, f"not run (e = {e} is beyond scale {plan.scale.name})")
         figure.colorbar(image, ax=line[2], label="cosine")
-        norms = [np.linalg.norm(matrix) / len(matrix) for matrix in matrices.values()]
-        line[3].plot(list(matrices), norms, marker="o", color=COLOURS[0])
+        line[3].plot(
+            list(matrices), [similarity_norm(matrix) for matrix in matrices.values()], marker="o", color=COLOURS[0]
+        )
         line[3].set(xlabel="epochs e", ylabel="||D|| / K")
     return figure
 
 
-def _components(plan: Plan) -> Any:
+def _components(plan: PaperPlan) -> Any:
     figure, axes = _panels([True], len(plan.experiment.datasets), sharey=True)
     for panel, dataset in zip(axes.flat, plan.experiment.datasets, strict=True):
         panel.set_title(heading(plan, dataset), fontsize=8)
         for number, alpha in enumerate(plan.experiment.alphas):
-            for task in _done(plan.studies(dataset, alpha))[:1]:
-                with np.load(task.study) as arrays:
-                    kept = [arrays[f"components classifier-all {e}"] for e in task.epochs]
+            for assignment in _done(plan.studies(dataset, alpha))[:1]:
+                with np.load(assignment.study) as arrays:
+                    kept = [arrays[f"components classifier-all {e}"] for e in assignment.epochs]
                 shares = [one[0] / one[1] for one in kept]
-                panel.plot(task.epochs, shares, marker="o", color=COLOURS[number], label=f"alpha = {alpha:g}")
+                panel.plot(assignment.epochs, shares, marker="o", color=COLOURS[number], label=f"alpha = {alpha:g}")
         if panel.lines:
             panel.set(xlabel="epochs e", ylabel="components kept / possible", ylim=(0, 1))
             panel.legend()
@@ -145,7 +148,7 @@ def _components(plan: Plan) -> Any:
     return figure
 
 
-def _violins(plan: Plan) -> Any:
+def _violins(plan: PaperPlan) -> Any:
     """How each class's share of a superclient spreads over the superclients: flat and thin is good."""
     methods, alphas = plan.experiment.rows, plan.experiment.alphas
     figure, axes = _panels([*_rows(plan), _rows(plan)[0]], max(len(methods), len(alphas)), sharey="row")
@@ -162,26 +165,16 @@ def _violins(plan: Plan) -> Any:
     return figure
 
 
-def _violin(panel: Axes, plan: Plan, dataset: str, alpha: float, criterion: Mapping[str, str | None]) -> None:
-    tasks = plan.studies(dataset, alpha)
-    if not _done(tasks):
+def _violin(panel: Axes, plan: PaperPlan, dataset: str, alpha: float, criterion: Mapping[str, str | None]) -> None:
+    assignments = plan.studies(dataset, alpha)
+    if not _done(assignments):
         _say(panel, _why(plan, dataset))
         return
-    counts, groups = study_groups(_done(tasks)[0], criterion)
-    totals = np.array([counts[group].sum(0) for group in groups], dtype=float)
-    shares = totals / np.maximum(totals.sum(1, keepdims=True), 1)
-    classes = shares.shape[1]
-    if classes <= 20:
-        bodies = panel.violinplot(list(shares.T), positions=range(classes), widths=0.85, showmeans=True)
-        for body in bodies["bodies"]:
-            body.set_facecolor(COLOURS[0])
-    else:
-        panel.fill_between(range(classes), shares.min(0), shares.max(0), color=COLOURS[0], alpha=0.25, linewidth=0)
-        panel.plot(range(classes), shares.mean(0), color=COLOURS[0], linewidth=1)
-    panel.axhline(1 / classes, color="#555555", linestyle=":", linewidth=1)
+    counts, groups = study_groups(_done(assignments)[0], criterion)
+    draw_shares(panel, counts, groups)
     panel.set_xlabel("class")
 
 
-FIGURES: dict[str, Callable[[Plan], Any]] = {
+FIGURES: dict[str, Callable[[PaperPlan], Any]] = {
     "curves": _curves, "passes": _curves, "similarity": _similarity, "components": _components, "violins": _violins,
 }  # fmt: skip

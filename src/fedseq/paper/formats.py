@@ -1,12 +1,9 @@
-"""A table in the terminal, as Markdown, CSV and LaTeX. A cell reads: ours (the paper's, the difference)."""
+"""A table of the paper as text, Markdown, CSV and LaTeX. A cell reads: ours (the paper's, the difference)."""
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 
-from rich.table import Table
-
 from fedseq.paper.cells import Block, Cell
+from fedseq.report.formats import TextTable, to_csv, to_latex, to_markdown
 
 LEGEND = "A cell reads: ours ± std over seeds (the paper's, difference)."
 
@@ -14,7 +11,7 @@ LEGEND = "A cell reads: ours ± std over seeds (the paper's, difference)."
 def cell_text(cell: Cell | str) -> str:
     if isinstance(cell, str):
         return cell
-    return f"{own_text(cell)} ({', '.join(_theirs(cell))})"
+    return f"{own_text(cell)} ({', '.join(_theirs(cell))})" if cell.in_paper else own_text(cell)
 
 
 def own_text(cell: Cell) -> str:
@@ -32,71 +29,39 @@ def _theirs(cell: Cell) -> Iterator[str]:
         yield f"{cell.difference:+.{cell.decimals}f}"
 
 
-def to_terminal(block: Block) -> Table:
-    table = Table("", title=block.heading, caption="; ".join(block.notes) or None, title_justify="left",
-                  caption_justify="left")  # fmt: skip
-    for column in block.columns:
-        table.add_column(column, justify="right")
-    for name, cells in block.rows.items():
-        table.add_row(name, *map(cell_text, cells))
-    return table
+def as_text(block: Block) -> TextTable:
+    rows = [[name, *map(cell_text, cells)] for name, cells in block.rows.items()]
+    return TextTable(["", *block.columns], rows, block.heading, "; ".join(block.notes))
 
 
-def to_markdown(title: str, blocks: Sequence[Block], notes: Sequence[str]) -> str:
-    lines = [f"# {title}", "", LEGEND, *(f"\n{note}" for note in notes if note)]
-    for block in blocks:
-        lines += ["", f"## {block.heading}", ""]
-        lines += ["| | " + " | ".join(block.columns) + " |", "|---" + "|--:" * len(block.columns) + "|"]
-        lines += [f"| {name} | " + " | ".join(map(cell_text, cells)) + " |" for name, cells in block.rows.items()]
-        lines += [f"\n{note}" for note in block.notes]
-    return "\n".join(lines) + "\n"
+def markdown(title: str, blocks: Sequence[Block], notes: Sequence[str]) -> str:
+    head = [f"# {title}\n", f"{LEGEND}\n", *(f"{note}\n" for note in notes if note)]
+    return "\n".join([*head, *(f"## {to_markdown(as_text(block))}" for block in blocks)])
+
+
+def latex(title: str, blocks: Sequence[Block]) -> str:
+    head = f"% {title}\n% {LEGEND}\n% needs \\usepackage{{booktabs}}\n"
+    return "\n".join([head, *(to_latex(as_text(block)) for block in blocks)])
 
 
 CSV_COLUMNS = ("block", "row", "column", "ours", "std", "seeds", "rounds", "beside", "published", "published_beside",
                "difference", "note")  # fmt: skip
 
 
-def to_csv(blocks: Sequence[Block]) -> str:
+def csv(blocks: Sequence[Block]) -> str:
     """A line for each cell, numbers in full."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
+    lines: list[list[float | str | None]] = []
     for block in blocks:
         for name, cells in block.rows.items():
             for column, cell in zip(block.columns, cells, strict=True):
                 if isinstance(cell, str):
                     if cell:
-                        writer.writerow([block.heading, name, column, *[""] * 8, cell])
+                        lines.append([block.heading, name, column, *[None] * 8, cell])
                     continue
                 ours = cell.ours
-                own = [ours.mean, "" if ours.std is None else ours.std, ours.count] if ours else ["", "", ""]
-                note = "" if ours else cell.note or "not run"
-                writer.writerow([
-                    block.heading, name, column, *own, cell.rounds, cell.aside, _blank(cell.published),
-                    cell.published_aside, _blank(cell.difference), note,
+                lines.append([
+                    block.heading, name, column, *((ours.mean, ours.std, ours.count) if ours else [None] * 3),
+                    cell.rounds, cell.aside, cell.published, cell.published_aside, cell.difference,
+                    None if ours else cell.note or "not run",
                 ])  # fmt: skip
-    return file.getvalue()
-
-
-def _blank(value: float | None) -> float | str:
-    return "" if value is None else value
-
-
-def to_latex(title: str, blocks: Sequence[Block]) -> str:
-    parts = []
-    for block in blocks:
-        lines = [r"\begin{tabular}{l" + "r" * len(block.columns) + "}", r"\toprule"]
-        lines += [" & ".join(["", *map(_tex, block.columns)]) + r" \\", r"\midrule"]
-        lines += [" & ".join([_tex(name), *(_tex(cell_text(cell)) for cell in cells)]) + r" \\"
-                  for name, cells in block.rows.items()]  # fmt: skip
-        lines += [r"\bottomrule", r"\end{tabular}"]
-        parts += [f"% {block.heading}", *lines, ""]
-    head = [f"% {title}", f"% {LEGEND}", r"% needs \usepackage{booktabs}", ""]
-    return "\n".join([*head, *parts])
-
-
-def _tex(text: str) -> str:
-    for plain, written in (("\\", r"\textbackslash "), ("%", r"\%"), ("_", r"\_"), ("&", r"\&"), ("±", r"$\pm$"),
-                           (">", r"$>$"), ("alpha", r"$\alpha$")):  # fmt: skip
-        text = text.replace(plain, written)
-    return text
+    return to_csv(CSV_COLUMNS, lines)

@@ -1,4 +1,5 @@
-"""From an artefact of the paper to the tasks it is made of. Artefacts share runs: a folder's name tells what it is."""
+"""From an artefact of the paper to the runs and studies it is made of. Artefacts share them: a folder's name tells
+what it is."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,13 +9,15 @@ from typing import Any
 
 import yaml
 
-from fedseq.config import resolve
-from fedseq.configfile import coerce, from_mapping
-from fedseq.errors import FedSeqError, unknown
+from fedseq.basics.errors import FedSeqError, unknown
+from fedseq.options.resolve import resolve
+from fedseq.options.text import coerce
 from fedseq.paper.scales import Scale
-from fedseq.paper.tasks import Task, on_serial_engine
+from fedseq.runs.naming import run_name
+from fedseq.sweep.assignments import Assignment, on_serial_engine
 
 NAMES = ("table1", "table2", "table3", "table4", "fig-curves", "fig-pretraining", "fig-pca", "fig-violins", "fig-es")
+TUNING = ("tuning-fedprox", "tuning-feddyn", "tuning-feddyn-lr")  # what the paper tried before; not part of `all`
 
 
 @dataclass(frozen=True)
@@ -35,14 +38,14 @@ class Experiment:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PaperPlan:
     """An experiment at a scale, in a folder."""
 
     experiment: Experiment
     scale: Scale
     root: Path
     data_dir: str | None = None
-    absent: Mapping[str, str] = field(default_factory=dict)  # our data sets that can't be read, and why
+    absent: Mapping[str, str] = field(default_factory=dict)  # our data sets that cannot be read, and why
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -57,39 +60,40 @@ class Plan:
         name = self.scale.datasets.get(dataset)
         return f"it is not in scale {self.scale.name}" if name is None else f"there is no {name} data"
 
-    def runs(self, dataset: str, alpha: float, row: Mapping[str, Any]) -> list[Task]:
+    def runs(self, dataset: str, alpha: float, row: Mapping[str, Any]) -> list[Assignment]:
         """A run for each seed; none where the data set is not run."""
         name = self.ours(dataset)
         if name is None:
             return []
         rounds = self.scale.rounds[name] // row.get("superclient_epochs", 1)
         options = {**self.scale.options, "dataset": name, "alpha": alpha, "rounds": rounds, **row}
-        return [self._task({**options, "seed": seed}, row) for seed in self.seeds]
+        return [self._assignment({**options, "seed": seed}, row) for seed in self.seeds]
 
-    def centralized(self, dataset: str) -> list[Task]:
+    def centralized(self, dataset: str) -> list[Assignment]:
         name = self.ours(dataset)
         options = {"dataset": name, "algorithm": "centralized", "rounds": self.scale.centralized_rounds}
-        return [] if name is None else [self._task({**self.scale.options, **options, "seed": self.seeds[0]}, {})]
+        return [] if name is None else [self._assignment({**self.scale.options, **options, "seed": self.seeds[0]}, {})]
 
-    def studies(self, dataset: str, alpha: float) -> list[Task]:
+    def studies(self, dataset: str, alpha: float) -> list[Assignment]:
         name = self.ours(dataset)
         if name is None:
             return []
         epochs = tuple(e for e in self.experiment.epochs if e <= self.scale.longest_pretraining)
         options = {**self.scale.options, "dataset": name, "alpha": alpha, "algorithm": "fedseq"}
-        tasks = [self._task({**options, "seed": seed}, {}) for seed in self.seeds]
-        return [Task(task.folder.with_name(f"grouping-alpha{alpha:g}-seed{task.config.seed}"), task.config, epochs)
-                for task in tasks]  # fmt: skip
+        found = []
+        for seed in self.seeds:
+            run = self._assignment({**options, "seed": seed}, {})
+            found.append(Assignment(run.folder.with_name(f"grouping-alpha{alpha:g}-seed{seed}"), run.config, epochs))
+        return found
 
-    def _task(self, options: Mapping[str, Any], row: Mapping[str, Any]) -> Task:
-        config = on_serial_engine(resolve(from_mapping({**options, "data_dir": self.data_dir})))
-        special = [f"{value}" if isinstance(value, str) else f"{key.replace('_', '-')}{value}"
-                   for key, value in row.items() if key != "algorithm"]  # fmt: skip
-        dealt = [] if config.algorithm == "centralized" else [f"alpha{config.alpha:g}"]
-        name = "-".join([config.algorithm, *special, *dealt, f"seed{config.seed}"])
-        return Task(self.root / self.scale.name / config.dataset / name, config)
+    def _assignment(self, options: Mapping[str, Any], row: Mapping[str, Any]) -> Assignment:
+        config = on_serial_engine(resolve({**options, "data_dir": self.data_dir}, lenient=True))
+        asked = {name: value for name, value in options.items() if name not in row or name == "algorithm"}
+        usual = resolve(asked, lenient=True).options()
+        special = {name: value for name, value in row.items() if value != usual.get(name)}
+        return Assignment(self.root / self.scale.name / config.dataset / run_name(config, special), config)
 
-    def tasks(self) -> Iterator[Task]:
+    def assignments(self) -> Iterator[Assignment]:
         """Everything the artefact is made of."""
         experiment = self.experiment
         for dataset in experiment.datasets:
@@ -104,8 +108,8 @@ class Plan:
 
 
 def load_experiment(name: str) -> Experiment:
-    if name not in NAMES:
-        raise unknown("artefact", name, NAMES)
+    if name not in (*NAMES, *TUNING):
+        raise unknown("artefact", name, (*NAMES, *TUNING))
     text = (resources.files("fedseq.paper") / "experiments" / f"{name}.yaml").read_text(encoding="utf-8")
     return Experiment(name, **yaml.safe_load(text))
 
@@ -124,8 +128,15 @@ def parse_only(text: str | None) -> dict[str, set[Any]]:
     return chosen
 
 
-def selected(task: Task, only: Mapping[str, set[Any]]) -> bool:
-    """The centralized bound is always wanted: targets are shares of it."""
-    config = task.config
-    names = ("dataset",) if config.algorithm == "centralized" else tuple(only)
-    return all(getattr(config, name) in only[name] for name in names if name in only)
+def select(assignments: Sequence[Assignment], only: Mapping[str, set[Any]]) -> list[Assignment]:
+    """Those with the given values. The centralized bound is always wanted: targets are shares of it."""
+    federated = {one: one.config.options() for one in assignments if one.config.algorithm != "centralized"}
+    for name, values in only.items():
+        there = {options[name] for options in federated.values() if options.get(name) is not None}
+        for value in values - there if federated else ():
+            raise unknown(f"value of --only {name.replace('_', '-')}", value, map(str, there))
+    chosen = {one for one, options in federated.items() if all(options.get(name) in only[name] for name in only)}
+    if federated and not chosen:
+        raise FedSeqError("no run has all of what --only asks for. Ask for less, or name several values with |.")
+    datasets = {one.config.dataset for one in chosen}
+    return [one for one in assignments if one in chosen or (one not in federated and one.config.dataset in datasets)]

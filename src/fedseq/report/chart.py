@@ -14,10 +14,7 @@ def chart(curves: Mapping[str, Curve], width: int = 72, height: int = 16) -> str
         for round_, accuracy in curve:
             column = (round_ - 1) * (width - 1) // max(last - 1, 1)
             grid[height - 1 - round(accuracy * (height - 1))][column] = mark
-    lines = [f"{_axis(row, height)} |{''.join(cells).rstrip()}" for row, cells in enumerate(grid)]
+    percent = [f"{100 * (height - 1 - row) // (height - 1):3d}%" if row % 5 == 0 else "    " for row in range(height)]
+    lines = [f"{label} |{''.join(cells).rstrip()}" for label, cells in zip(percent, grid, strict=True)]
     legend = "   ".join(f"{mark} {name}" for mark, name in zip(MARKS, curves, strict=False))
     return "\n".join([*lines, f"     +{'-' * width}", f"      1{f'round {last}':>{width - 1}}", f"      {legend}"])
-
-
-def _axis(row: int, height: int) -> str:
-    return f"{100 * (height - 1 - row) // (height - 1):3d}%" if row % 5 == 0 else "    "

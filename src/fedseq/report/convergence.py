@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedseq.config import FIELDS, Config
-from fedseq.report.costs import Costs, Devices, run_costs
-from fedseq.report.series import Series, Stat, labels, make_series, stat
-from fedseq.results import Run
-
-__all__ = ["SHARES", "Bound", "Crossing", "Row", "compare", "find_bound", "labels"]
+from fedseq.options.clock import WhatIf
+from fedseq.options.config import Config
+from fedseq.report.costs import AS_RECORDED, Costs, run_costs
+from fedseq.report.series import Series, Stat, data_of, make_series, stat
+from fedseq.runs.reading import Run
 
 SHARES = (0.7, 0.8, 0.9)
 WINDOW = 5  # evaluations whose mean has to reach the target, for the stricter crossing
@@ -26,6 +25,7 @@ class Bound:
 
     accuracy: float
     source: str
+    central: bool = False  # of a centralized model
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Speedup:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     series: Series
     final: Stat | None
     crossings: tuple[Crossing, ...]  # one for each share
@@ -65,37 +65,46 @@ class Row:
 
 
 def find_bound(runs: Sequence[Run], given: float | None = None) -> Bound | None:
-    """The given accuracy, else the mean of the centralized runs among them, else the best final one."""
+    """The given accuracy, else the mean of the finished centralized runs among them, else the best final one.
+
+    There are no shares of nothing: an accuracy of 0 is no bound.
+    """
     if given is not None:
         return Bound(given, "as given")
-    finals = [(run.final_accuracy() or 0.0, run) for run in runs if run.evaluations]
-    central = stat(accuracy for accuracy, run in finals if run.config.algorithm == "centralized")
-    if central:
-        return Bound(central.mean, "centralized, measured")
-    if finals:
-        accuracy, run = max(finals, key=lambda found: found[0])
-        return Bound(accuracy, f"best of these runs, {run.config.algorithm}; add a centralized run for the real bound")
-    return None
+    central = [run for run in runs if run.config.algorithm == "centralized"]
+    measured = stat(run.final_accuracy() for run in central if run.finished)
+    if measured and measured.mean > 0:
+        return Bound(measured.mean, "centralized, measured", central=True)
+    finals = [(run.final_accuracy() or 0.0, run.config.algorithm) for run in runs if run not in central]
+    accuracy, algorithm = max(finals, default=(0.0, ""))
+    if accuracy == 0:
+        return None
+    missing = "the centralized run is not finished" if central else "add a centralized run for the real bound"
+    return Bound(accuracy, f"best of these runs, {algorithm}; {missing}")
 
 
 def by_dataset(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Targets and speedups make sense within one data set only."""
-    found: dict[str, list[Run]] = {}
+    """Targets and speedups make sense within one data set only; one without a published name is told by its content."""
+    found: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        found.setdefault(run.config.dataset, []).append(run)
-    return found
+        found.setdefault((run.config.dataset, data_of(run)), []).append(run)
+    names = [name for name, _ in found]
+    return {
+        f"{name} ({digest[:8] or 'unknown'})" if names.count(name) > 1 else name: members
+        for (name, digest), members in found.items()
+    }
 
 
-def compare(runs: Sequence[Run], bound: Bound | None, devices: Devices | None = None) -> list[Row]:
+def compare(runs: Sequence[Run], bound: Bound | None, what_if: WhatIf = AS_RECORDED) -> list[ComparisonRow]:
     """A row per series; the runs are of one data set."""
-    return compare_costs(runs, bound, all_costs(runs, devices or Devices()) if bound else {})
+    return compare_costs(runs, bound, all_costs(runs, what_if) if bound else {})
 
 
-def all_costs(runs: Sequence[Run], devices: Devices) -> dict[Path, Costs]:
-    return {run.folder: run_costs(run, devices) for run in runs}
+def all_costs(runs: Sequence[Run], what_if: WhatIf) -> dict[Path, Costs]:
+    return {run.folder: run_costs(run, what_if) for run in runs}
 
 
-def compare_costs(runs: Sequence[Run], bound: Bound | None, costs: Mapping[Path, Costs]) -> list[Row]:
+def compare_costs(runs: Sequence[Run], bound: Bound | None, costs: Mapping[Path, Costs]) -> list[ComparisonRow]:
     series = make_series(runs)
     targets = [share * bound.accuracy for share in SHARES] if bound else []
     crossings = [tuple(find_crossing(one, target, costs) for target in targets) for one in series]
@@ -108,7 +117,7 @@ def compare_costs(runs: Sequence[Run], bound: Bound | None, costs: Mapping[Path,
             [(reference[0], theirs, ours) for theirs, ours in zip(reference[1], own, strict=True)] if reference else []
         )
         rows.append(
-            Row(
+            ComparisonRow(
                 one, one.final(), own,
                 tuple(speedup(*pair, "rounds", costs) for pair in pairs) or (None,) * len(own),
                 tuple(speedup(*pair, "seconds", costs) for pair in pairs) or (None,) * len(own),
@@ -156,13 +165,13 @@ def speedup(
 
 def _is_baseline(other: Series, series: Series) -> bool:
     """FedAvg on the same data, dealt in the same way, with the same model."""
-    facts = ("dataset", "alpha", "partition", "num_clients", "model")
+    facts = ("dataset", "alpha", "partition", "num_clients", "clients_by", "holdout", "holdout_by", "model")
     same = all(getattr(other.config, name) == getattr(series.config, name) for name in facts)
     return same and other.config.algorithm == "fedavg"
 
 
 def _alike(config: Config, other: Config) -> int:
-    return sum(getattr(config, name) == getattr(other, name) for name in FIELDS)
+    return len(config.options().items() & other.options().items())
 
 
 def crossing_text(crossings: Sequence[int | None], runs: Sequence[Run]) -> str:

@@ -1,6 +1,8 @@
 """Pictures, drawn by matplotlib without a display."""
 
+import io
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
 import matplotlib as mpl
@@ -9,14 +11,16 @@ import numpy as np
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
-from fedseq.errors import FedSeqError
+from fedseq.basics.errors import FedSeqError
+from fedseq.basics.files import write_atomically
 from fedseq.report.convergence import SHARES, Bound
 from fedseq.report.series import make_series, mean_curve
-from fedseq.results import Run
+from fedseq.runs.reading import Run
 
-# Okabe and Ito's palette: distinguishable with any kind of colour vision.
 FORMATS = (".png", ".pdf", ".svg")
+# Okabe and Ito's palette: distinguishable with any kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 
 
@@ -24,7 +28,7 @@ def curves(runs: Sequence[Run], path: Path, bound: Bound | None = None) -> Path:
     """Accuracy over rounds, the mean of a series with its standard deviation, and the targets as dotted lines."""
     federated = [series for series in make_series(runs) if not series.central]
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for colour, series in zip(_cycle(len(federated)), federated, strict=True):
+    for colour, series in zip(cycle(COLOURS), federated, strict=False):
         rounds, means, spread = mean_curve(series.runs)
         if rounds:
             low, high = (np.add(means, sign * np.array(spread)) for sign in (-1, 1))
@@ -33,14 +37,15 @@ def curves(runs: Sequence[Run], path: Path, bound: Bound | None = None) -> Path:
     if bound:
         for share in (*SHARES, 1.0):
             axes.axhline(share * bound.accuracy, color="#888888", linestyle=":", linewidth=1)
-            name = "centralized" if share == 1 and "centralized" in bound.source else f"{share:.0%}"
-            axes.annotate(name, (1.0, share * bound.accuracy), xycoords=("axes fraction", "data"), fontsize=8,
-                          color="#555555", ha="right", va="bottom")  # fmt: skip
+            name = f"{100 * share:.0f} % of bound" if share < 1 else "centralized" if bound.central else "bound"
+            axes.annotate(name, (0.01, share * bound.accuracy), xycoords=("axes fraction", "data"), fontsize=8,
+                          color="#555555", ha="left", va="bottom")  # fmt: skip
     axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
+    axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
     axes.legend(loc="lower right", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def partition(counts: np.ndarray, class_names: Sequence[str], path: Path, title: str) -> Path:
@@ -62,20 +67,14 @@ def partition(counts: np.ndarray, class_names: Sequence[str], path: Path, title:
     axes.set(
         xlabel="client" if len(shown) == len(counts) else f"client (every {-(-len(counts) // 500)}th)", title=title
     )
-    return _save(figure, path)
+    return save(figure, path)
 
 
-def _cycle(count: int) -> list[str]:
-    return [COLOURS[i % len(COLOURS)] for i in range(count)]
-
-
-def check_format(path: Path) -> None:
+def save(figure: Figure, path: Path) -> Path:
     if path.suffix not in FORMATS:
-        raise FedSeqError(f"can't draw into {path}. Give a name that ends in {', '.join(FORMATS)}.")
-
-
-def _save(figure: "plt.Figure", path: Path) -> Path:
-    check_format(path)
-    figure.savefig(path, dpi=150)
+        raise FedSeqError(f"cannot draw into {path}. Give a name that ends in {', '.join(FORMATS)}.")
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:], dpi=150)
     plt.close(figure)
+    write_atomically(path, drawn.getvalue())  # not through a link that a folder from elsewhere may hold
     return path

@@ -1,12 +1,13 @@
 """One self-contained HTML page: style, script and data are inline, and it asks nothing of any server."""
 
+import html
 import json
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fedseq.errors import FedSeqError
-from fedseq.results import write_atomically
+from fedseq.basics.errors import FedSeqError
+from fedseq.basics.files import write_atomically
 
 MARK = '<meta name="generator" content="fedseq report">'  # by this we recognise a page of ours
 STYLES = ("style.css",)
@@ -17,7 +18,7 @@ def render(summary: dict[str, Any]) -> str:
     names = ", ".join(dataset["name"] for dataset in summary["datasets"]) or "no runs"
     parts = {
         "MARK": MARK,
-        "TITLE": _escape(f"FedSeq report: {names}"),
+        "TITLE": html.escape(f"FedSeq report: {names}"),
         "CONNECT": "'self'" if summary["live"] else "'none'",
         "STYLE": "\n".join(_asset(name) for name in STYLES),
         "SCRIPT": "\n".join(_asset(name) for name in SCRIPTS),
@@ -36,27 +37,21 @@ def write(path: Path, summary: dict[str, Any], force: bool = False) -> Path:
     """Never over a file that is not a report, unless told to."""
     if path.is_dir():
         raise FedSeqError(f"{path} is a folder. Give the name of a file, such as {path / 'report.html'}.")
-    if path.exists() and not force and not is_report(path):
-        raise FedSeqError(f"{path} exists and is not a report of ours. Choose another with -o, or add --force.")
+    if path.exists() and not force:
+        with path.open("rb") as file:
+            ours = MARK.encode() in file.read(2000)
+        if not ours:
+            raise FedSeqError(f"{path} exists and is not a report of ours. Choose another with -o, or add --force.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, render(summary).encode())
     except OSError as error:
-        raise FedSeqError(f"can't write {path}: {error.strerror}.") from None
+        raise FedSeqError(f"cannot write {path}: {error.strerror}.") from None
     return path
-
-
-def is_report(path: Path) -> bool:
-    with path.open("rb") as file:
-        return MARK.encode() in file.read(2000)
 
 
 def _asset(name: str) -> str:
     return (resources.files("fedseq.report") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
 
 
 def _rounded(value: Any) -> Any:

@@ -3,30 +3,30 @@
 import shlex
 from typing import Any
 
-from fedseq.config import FIELDS, Config, flag, resolve
-from fedseq.configfile import from_mapping
-from fedseq.errors import FedSeqError
+from fedseq.basics.errors import FedSeqError
+from fedseq.options.config import Config
+from fedseq.options.lookup import role_of
+from fedseq.options.option import Role, flag
+from fedseq.options.resolve import resolve
 
 FIRST = ("dataset", "algorithm", "alpha", "seed", "rounds")
-# They do not change what is computed.
-NOT_TOLD = ("engine", "workers", "ray_address", "device", "data_dir", "checkpoint_every", "memory_limit")
 
 
-def defaults(config: Config) -> Config:
-    """What a config would be if nothing but its data set, algorithm and alpha had been asked for."""
-    asked = {name: getattr(config, name) for name in ("dataset", "algorithm", "alpha")}
+def defaults(config: Config, *beside: str) -> dict[str, Any]:
+    """The options of a run for which nothing but data set, algorithm, alpha and those beside had been asked for."""
+    asked = {name: getattr(config, name) for name in ("dataset", "algorithm", "alpha", *beside)}
     try:
-        return resolve(from_mapping(asked))
+        return resolve(asked, lenient=True).options()
     except FedSeqError:  # made in Python with names of its own
-        return Config()
+        return {}
 
 
 def options(config: Config) -> dict[str, Any]:
-    """The options that differ from the defaults of the config's data set and algorithm."""
-    base = defaults(config)
-    differing = [name for name in FIELDS if getattr(config, name) not in (None, getattr(base, name))]
-    names = [*FIRST, *(name for name in differing if name not in FIRST and name not in NOT_TOLD)]
-    return {name: getattr(config, name) for name in names if getattr(config, name) is not None}
+    """The options that differ from the defaults of the config's data set and algorithm, and change what comes out."""
+    base, used = defaults(config), config.options()
+    differing = [name for name, value in used.items() if value not in (None, base.get(name))]
+    names = [*FIRST, *(name for name in differing if name not in FIRST and role_of(name) is not Role.PLACE)]
+    return {name: used[name] for name in names if used.get(name) is not None}
 
 
 def command(config: Config) -> str | None:

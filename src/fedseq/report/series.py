@@ -1,19 +1,17 @@
 """Runs that differ only in their seed are one series: one row of a table, one curve."""
 
+import json
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from fedseq.config import FIELDS, Config, known
+from fedseq.options.config import Config
+from fedseq.options.datasets import CATALOG, OWN
+from fedseq.options.lookup import role_of
+from fedseq.options.option import Role, brief
 from fedseq.report.reproduce import defaults
-from fedseq.results import Run
-
-# Options that say where and how a run is computed, not what comes out of it.
-NEUTRAL = {
-    "seed": 0, "engine": None, "workers": None, "ray_address": None, "device": "cpu", "data_dir": None,
-    "checkpoint_every": None, "memory_limit": None,
-}  # fmt: skip
+from fedseq.runs.reading import Run, read_identity
 
 
 @dataclass(frozen=True)
@@ -59,33 +57,57 @@ class Series:
     def final(self) -> Stat | None:
         return stat(run.final_accuracy() for run in self.runs)
 
+    def final_of(self, name: str) -> Stat | None:
+        """As `final`, of another value in the metrics."""
+        return stat(run.final(name) for run in self.runs)
+
     def rounds_text(self) -> str:
         """Rounds really run, and of how many if some are missing."""
         ran = sorted({run.rounds for run in self.runs})
         text = str(ran[0]) if len(ran) == 1 else f"{ran[0]}-{ran[-1]}"
         planned = max(run.config.rounds or 0 for run in self.runs)
-        return text if self.finished else f"{text} of {planned}"
+        return (text if self.finished else f"{text} of {planned}") + (" epochs" if self.central else "")
+
+    @property
+    def title(self) -> str:
+        return self.label + ("" if self.finished else " (unfinished)")
 
 
 def mean_curve(runs: Sequence[Run]) -> tuple[list[int], list[float], list[float]]:
     """The rounds that all of the runs evaluated, the mean accuracy there and its standard deviation."""
     by_seed = [dict(run.evaluations) for run in runs]
     rounds = sorted(set.intersection(*map(set, by_seed))) if by_seed else []
-    found = [known(stat(values[round_] for values in by_seed)) for round_ in rounds]
-    return rounds, [one.mean for one in found], [one.std or 0.0 for one in found]
+    found = [stat(values[round_] for values in by_seed) for round_ in rounds]
+    return rounds, [one.mean for one in found if one], [one.std or 0.0 for one in found if one]
 
 
 def make_series(runs: Sequence[Run]) -> list[Series]:
     """In the order of first appearance. The same seed twice is two series: nothing is averaged with itself."""
-    groups: dict[tuple[Config, int], list[Run]] = {}
+    groups: dict[tuple[Any, int], list[Run]] = {}
     for run in runs:
-        key = replace(run.config, **NEUTRAL)  # type: ignore[arg-type]
+        options = tuple((name, value) for name, value in run.config.options().items() if _tells_runs_apart(name))
+        key = (options, _objects(run))
         copy = 0
         while any(other.config.seed == run.config.seed for other in groups.get((key, copy), ())):
             copy += 1
         groups.setdefault((key, copy), []).append(run)
     members = [tuple(sorted(group, key=lambda run: run.config.seed)) for group in groups.values()]
     return [Series(label, group) for label, group in zip(labels([group[0] for group in members]), members, strict=True)]
+
+
+def data_of(run: Run) -> str:
+    """A digest of data that has no published name, else nothing."""
+    return "" if run.config.dataset in CATALOG else str(read_identity(run.folder).get("dataset", ""))
+
+
+def _objects(run: Run) -> str:
+    """What runs made in Python are made of beside their options; parameters that are not trained go by the seed."""
+    if run.config.dataset != OWN:
+        return data_of(run)
+    found = read_identity(run.folder)
+    model = found.get("model")
+    told = {name: value for name, value in model.items() if name != "frozen"} if isinstance(model, dict) else model
+    return json.dumps({**found, "model": told}, sort_keys=True)
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -103,18 +125,24 @@ def _twins(run: Run, runs: Sequence[Run]) -> list[Run]:
 
 def _label(run: Run, twins: Sequence[Run], brief: bool) -> str:
     """The options in which the twins differ; in brief, without those that are as usual."""
-    told = []
-    base = defaults(run.config)
-    for name in FIELDS:
-        values = [getattr(twin.config, name) for twin in twins]
-        value = getattr(run.config, name)
-        usual = value == getattr(base, name) or value == statistics.mode(values)
-        if name not in NEUTRAL and len(set(values)) > 1 and not (brief and usual and name not in ALWAYS_TOLD):
-            told.append(_option(name, value))
-    return " ".join([run.config.algorithm, *([f"({', '.join(told)})"] if told else [])])
+    shown = []
+    own = run.config.options()
+    base = defaults(run.config, "method") | {"method": defaults(run.config).get("method")}  # a metric goes with it
+    used = [twin.config.options() for twin in twins]
+    for name, value in own.items():
+        values = [options.get(name) for options in used]
+        usual = value == base.get(name) or value == statistics.mode(values)
+        if _tells_runs_apart(name) and len(set(values)) > 1 and not (brief and usual and name not in ALWAYS_SHOWN):
+            shown.append(_option(name, value))
+    return " ".join([run.config.algorithm, *([f"({', '.join(shown)})"] if shown else [])])
 
 
-ALWAYS_TOLD = ("dataset", "alpha")
+def _tells_runs_apart(name: str) -> bool:
+    """Runs that differ in their seed alone are repetitions, and where they are computed does not matter."""
+    return name != "seed" and role_of(name) is not Role.PLACE
+
+
+ALWAYS_SHOWN = ("dataset", "alpha")
 BY_VALUE = ("dataset", "method", "metric", "approximator", "partition", "model")  # the value says what it is
 
 
@@ -122,4 +150,4 @@ def _option(name: str, value: Any) -> str:
     if name in BY_VALUE:
         return f"no {name}" if value is None else str(value)
     short = {"superclient_epochs": "E_S"}.get(name, name.replace("_", " "))
-    return f"{short} {value:g}" if isinstance(value, float) else f"{short} {value}"
+    return f"{short} {brief(value)}"

@@ -5,46 +5,46 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fedseq.configfile import to_yaml
+from fedseq import __version__
+from fedseq.options.clock import WhatIf
+from fedseq.options.text import to_yaml
+from fedseq.options.uses import spread_of
 from fedseq.report.convergence import (
     SHARES,
     Bound,
-    Row,
+    ComparisonRow,
     all_costs,
     by_dataset,
     compare_costs,
     crossing_text,
     find_bound,
 )
-from fedseq.report.costs import Costs, Devices, human_bytes, human_seconds
-from fedseq.report.reading import Broken, Details, broken, read_details, readable
+from fedseq.report.costs import AS_RECORDED, Costs, describe_clients, human_bytes, human_seconds
+from fedseq.report.curves import make_curve
 from fedseq.report.reproduce import command
-from fedseq.report.series import Series, Stat, stat
-from fedseq.results import Run
-from fedseq.version import VERSION
+from fedseq.report.series import Stat, stat
+from fedseq.runs.reading import Broken, Details, Run, broken, read_details, readable
 
-POINTS = 600  # of a curve; more can't be seen
 SNAPSHOTS = 80  # rounds at which the accuracy of each class is shown
 LARGEST_MAP = 250  # rows of a heat map
 
 
 def summarise(
-    found: Sequence[Run | Broken], devices: Devices | None = None, bound: float | None = None, live: bool = False
+    found: Sequence[Run | Broken], what_if: WhatIf = AS_RECORDED, bound: float | None = None, live: bool = False
 ) -> dict[str, Any]:
-    devices = devices or Devices()
     datasets = by_dataset(readable(found))
-    groups = [_dataset(name, runs, devices, find_bound(runs, bound)) for name, runs in datasets.items()]
+    groups = [_dataset(name, runs, what_if, find_bound(runs, bound)) for name, runs in datasets.items()]
     return {
-        "version": VERSION,
+        "version": __version__,
         "live": live,
-        "devices": devices.describe(),
+        "devices": describe_clients(readable(found), what_if),
         "datasets": groups,
         "broken": [{"folder": str(one.folder), "reason": one.reason} for one in broken(found)],
     }
 
 
-def _dataset(name: str, runs: Sequence[Run], devices: Devices, bound: Bound | None) -> dict[str, Any]:
-    costs = all_costs(runs, devices)
+def _dataset(name: str, runs: Sequence[Run], what_if: WhatIf, bound: Bound | None) -> dict[str, Any]:
+    costs = all_costs(runs, what_if)
     rows = compare_costs(runs, bound, costs)
     return {
         "name": name,
@@ -56,14 +56,14 @@ def _dataset(name: str, runs: Sequence[Run], devices: Devices, bound: Bound | No
     }
 
 
-def headlines(rows: Sequence[Row]) -> dict[str, str]:
+def headlines(rows: Sequence[ComparisonRow]) -> dict[str, str]:
     """One for all rows, and one for those of each alpha."""
-    alphas = dict.fromkeys(f"{row.series.config.alpha:g}" for row in rows if not row.series.central)
-    by_alpha = {alpha: [row for row in rows if f"{row.series.config.alpha:g}" == alpha] for alpha in alphas}
+    alphas = dict.fromkeys(spread_of(row.series.config) for row in rows if not row.series.central)
+    by_alpha = {alpha: [row for row in rows if spread_of(row.series.config) == alpha] for alpha in alphas}
     return {"all": headline(rows), **{alpha: headline(members) for alpha, members in by_alpha.items()}}
 
 
-def headline(rows: Sequence[Row]) -> str:
+def headline(rows: Sequence[ComparisonRow]) -> str:
     """The sentence a reader takes home: who is the soonest at 80 %, and how much sooner than FedAvg."""
     at = SHARES.index(0.8)
     ahead = [(row.speedups[at], row) for row in rows if row.crossings and row.speedups[at]]
@@ -81,29 +81,29 @@ def headline(rows: Sequence[Row]) -> str:
     return f"Best final accuracy: {top.label}, {top.final.mean if top.final else 0:.2%}."
 
 
-def _series(row: Row, costs: Mapping[Path, Costs]) -> dict[str, Any]:
+def _series(row: ComparisonRow, costs: Mapping[Path, Costs]) -> dict[str, Any]:
     series = row.series
     return {
         "label": series.label,
         "algorithm": series.config.algorithm,
         "central": series.central,
-        "alpha": None if series.central else f"{series.config.alpha:g}",
+        "alpha": None if series.central else spread_of(series.config),
         "finished": series.finished,
         "seeds": list(series.seeds),
-        "curve": None if series.central else _curve(series, [costs[run.folder] for run in series.runs]),
+        "curve": None if series.central else make_curve(series, [costs[run.folder] for run in series.runs]),
         "cells": _cells(row),
         "costs": [] if series.central or not row.crossings else _costs(row),
     }
 
 
-def _cells(row: Row) -> list[dict[str, Any]]:
+def _cells(row: ComparisonRow) -> list[dict[str, Any]]:
     """The row of the convergence table: what is shown, and what it is sorted by."""
     series = row.series
     nothing = _cell("-", None)
     cells = [
-        _cell(series.label + ("" if series.finished else " (unfinished)"), series.label),
+        _cell(series.title, series.label),
         _stat(row.final, lambda value: f"{value:.2%}"),
-        _cell(series.rounds_text() + (" epochs" if series.central else ""), max(run.rounds for run in series.runs)),
+        _cell(series.rounds_text(), max(run.rounds for run in series.runs)),
         _cell(str(len(series.runs)), len(series.runs)),
     ]
     for crossing, factor in zip(row.crossings, row.speedups, strict=True):
@@ -117,7 +117,7 @@ def _cells(row: Row) -> list[dict[str, Any]]:
     return cells
 
 
-def _costs(row: Row, share: float = 0.8) -> list[dict[str, Any]]:
+def _costs(row: ComparisonRow, share: float = 0.8) -> list[dict[str, Any]]:
     at = SHARES.index(share)
     crossing, factor = row.crossings[at], row.time_speedups[at]
     reached = stat(crossing.first)
@@ -141,44 +141,6 @@ def _stat(found: Stat | None, show: Any, spread: bool = True) -> dict[str, Any]:
     return _cell(found.text(show) if spread else show(found.mean), found.mean)
 
 
-def _curve(series: Series, costs: Sequence[Costs]) -> dict[str, list[Any]]:
-    """Means over the seeds at the rounds that all of them evaluated, and their range."""
-    lines = [{line["round"]: line for line in run.metrics if line.get("accuracy") is not None} for run in series.runs]
-    rounds = sorted(set.intersection(*(set(by_round) for by_round in lines)))
-    kept = thin([_mean([by_round[r]["accuracy"] for by_round in lines]) for r in rounds])
-    rounds = [rounds[i] for i in kept]
-    points = [[cost.until(r) for cost in costs] for r in rounds]
-    values = [[by_round[r] for by_round in lines] for r in rounds]
-    return {
-        "rounds": rounds,
-        "accuracy": [_mean([line["accuracy"] for line in at]) for at in values],
-        "low": [min(line["accuracy"] for line in at) for at in values] if len(lines) > 1 else [],
-        "high": [max(line["accuracy"] for line in at) for at in values] if len(lines) > 1 else [],
-        "loss": [_mean([line.get("loss") for line in at]) for at in values],
-        "train_loss": [_mean([line.get("train_loss") for line in at]) for at in values],
-        "updates": [_mean([cost[0] for cost in at]) for at in points],
-        "bytes": [_mean([cost[1] for cost in at]) for at in points],
-        "seconds": [_mean([cost[2] for cost in at]) for at in points],
-    }
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
-
-
-def thin(values: Sequence[float | None], limit: int = POINTS) -> list[int]:
-    """Positions worth drawing: of each stretch its lowest and highest value, and both ends."""
-    if len(values) <= limit:
-        return list(range(len(values)))
-    stretches = limit // 2
-    kept = {0, len(values) - 1}
-    for i in range(stretches):
-        stretch = range(i * len(values) // stretches, (i + 1) * len(values) // stretches)
-        kept |= {min(stretch, key=lambda at: values[at] or 0.0), max(stretch, key=lambda at: values[at] or 0.0)}
-    return sorted(kept)
-
-
 def _run(run: Run, label: str) -> dict[str, Any]:
     details = read_details(run.folder)
     return {
@@ -189,6 +151,7 @@ def _run(run: Run, label: str) -> dict[str, Any]:
         "superclients": composition(details),
         "groups": len(details.superclients or ()),
         "per_class": _per_class(run),
+        "over_clients": over_clients(run),
         "skipped": skipped(run),
         "seconds": time_split(details),
         "command": command(run.config) or "made in Python with data of its own: no command repeats it",
@@ -212,24 +175,53 @@ def _per_class(run: Run) -> dict[str, Any] | None:
     lines = [line for line in run.metrics if isinstance(line.get("per_class_accuracy"), list)]
     if not lines:
         return None
-    chosen = [lines[i * (len(lines) - 1) // max(1, SNAPSHOTS - 1)] for i in range(SNAPSHOTS)]
-    lines = chosen if len(lines) > SNAPSHOTS else lines
+    lines = _snapshots(lines)
     return {"rounds": [line["round"] for line in lines], "values": [line["per_class_accuracy"] for line in lines]}
 
 
+def _snapshots(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Some of the lines, evenly, and always the first and the last."""
+    if len(lines) <= SNAPSHOTS:
+        return lines
+    return [lines[i * (len(lines) - 1) // (SNAPSHOTS - 1)] for i in range(SNAPSHOTS)]
+
+
+def over_clients(run: Run) -> dict[str, Any] | None:
+    """The distribution of the clients' own accuracies over the rounds: shares of the clients in each tenth."""
+    lines = [line for line in run.metrics if _shares(line.get("client_accuracies"))]
+    if not lines:
+        return None
+    chosen = _snapshots(lines)
+    measures = ("client_mean", "client_median", "client_worst_decile", "client_std")
+    return {
+        "rounds": [line["round"] for line in chosen],
+        "tenths": [_tenths(line["client_accuracies"]) for line in chosen],
+        "clients": len(lines[-1]["client_accuracies"]),
+        "last": {name.removeprefix("client_"): lines[-1].get(name) for name in measures},
+    }
+
+
+def _shares(values: Any) -> bool:
+    return isinstance(values, list) and bool(values) and all(type(v) in (int, float) and 0 <= v <= 1 for v in values)
+
+
+def _tenths(accuracies: Sequence[float]) -> list[float]:
+    places = [min(9, int(10 * accuracy)) for accuracy in accuracies]
+    return [places.count(tenth) / len(places) for tenth in range(10)]
+
+
 def skipped(run: Run) -> list[dict[str, Any]]:
-    """Hops that were left out and updates that were refused, by reason."""
+    """Hops that were left out, among them those whose update the gate refused, by reason."""
     found: dict[str, dict[str, Any]] = {}
     for line in run.metrics:
-        for kind in ("skipped", "rejected"):
-            for hop in line.get(kind) or ():
-                reason = str(hop.get("reason", kind)) if isinstance(hop, dict) else kind
-                client = hop.get("client") if isinstance(hop, dict) else None
-                entry = found.setdefault(reason, {"reason": reason, "count": 0, "rounds": [], "clients": []})
-                entry["count"] += 1
-                for name, value in (("rounds", line["round"]), ("clients", client)):
-                    if value is not None and value not in entry[name]:
-                        entry[name].append(value)
+        for hop in line.get("skipped") or ():
+            reason = str(hop.get("reason", "skipped")) if isinstance(hop, dict) else "skipped"
+            client = hop.get("client") if isinstance(hop, dict) else None
+            entry = found.setdefault(reason, {"reason": reason, "count": 0, "rounds": [], "clients": []})
+            entry["count"] += 1
+            for name, value in (("rounds", line["round"]), ("clients", client)):
+                if value is not None and value not in entry[name]:
+                    entry[name].append(value)
     return sorted(found.values(), key=lambda entry: -entry["count"])
 
 

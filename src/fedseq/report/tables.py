@@ -1,42 +1,42 @@
-"""Convergence in the terminal."""
+"""Convergence as tables: for people, and in full for programs."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from rich.table import Table
+from fedseq.report.convergence import SHARES, WINDOW, Bound, ComparisonRow, crossing_text
+from fedseq.report.costs import human_bytes, human_seconds
+from fedseq.report.formats import TextTable, to_csv
+from fedseq.report.series import Stat, stat
+from fedseq.runs.reading import Broken
 
-from fedseq.report.convergence import SHARES, WINDOW, Bound, Row, crossing_text
-from fedseq.report.costs import Devices, human_bytes, human_seconds
-from fedseq.report.reading import Broken
 
-
-def comparison_table(rows: Sequence[Row], bound: Bound | None, broken: Sequence[Broken] = ()) -> Table:
+def comparison_table(rows: Sequence[ComparisonRow], bound: Bound | None, broken: Sequence[Broken] = ()) -> TextTable:
     """Rounds to the targets and speedups."""
-    title = f"targets are shares of {bound.accuracy:.2%} ({bound.source})" if bound else None
-    table = Table(caption=title, caption_justify="left")
-    table.add_column("algorithm", overflow="fold")
     seeds = max((len(row.series.runs) for row in rows), default=1) > 1
-    for name in (*(("seeds",) if seeds else ()), "rounds", "final accuracy", "client updates"):
-        table.add_column(name, justify="right")
-    shares = SHARES if bound else ()
-    for share in shares:
-        table.add_column(f"to {share:.0%} = {share * (bound.accuracy if bound else 0):.1%}", justify="right")
-    if shares:
-        table.add_column("speedup at " + " / ".join(f"{share:.0%}" for share in shares), justify="right")
-    for row in rows:
-        table.add_row(*_cells(row, seeds))
+    clients = any(row.series.final_of("client_mean") for row in rows)
+    columns = ["algorithm", *(["seeds"] if seeds else []), "rounds", "final accuracy"]
+    columns += ["mean over clients", "worst decile"] if clients else []
+    columns.append("client updates")
+    if bound:
+        columns += [f"to {share:.0%} = {share * bound.accuracy:.1%}" for share in SHARES]
+        columns.append("speedup at " + " / ".join(f"{share:.0%}" for share in SHARES))
+    lines = [_cells(row, seeds, clients) for row in rows]
     for folder in broken:
-        table.add_row(str(folder.folder), *([""] if seeds else []), "unreadable")
-    return table
+        cells = [str(folder.folder), *([""] if seeds else []), "unreadable"]
+        lines.append(cells + [""] * (len(columns) - len(cells)))
+    caption = f"targets are shares of {bound.accuracy:.2%} ({bound.source})" if bound else ""
+    return TextTable(columns, lines, caption=caption)
 
 
-def _cells(row: Row, seeds: bool) -> list[str]:
+def _cells(row: ComparisonRow, seeds: bool, clients: bool) -> list[str]:
     series = row.series
     updates = sum(line.get("client_updates", 0) for run in series.runs for line in run.metrics) / len(series.runs)
     cells = [
-        series.label + ("" if series.finished else " (unfinished)"),
+        series.title,
         *([str(len(series.runs))] if seeds else []),
-        series.rounds_text() + (" epochs" if series.central else ""),
-        row.final.text(lambda value: f"{value:.2%}") if row.final else "-",
+        series.rounds_text(),
+        _percent(row.final),
+        *(_percent(series.final_of(name)) for name in ("client_mean", "client_worst_decile") if clients),
         "-" if series.central else f"{updates:,.0f}",
         *("-" if series.central else crossing_text(crossing.first, series.runs) for crossing in row.crossings),
     ]
@@ -45,25 +45,58 @@ def _cells(row: Row, seeds: bool) -> list[str]:
     return cells
 
 
-def cost_table(rows: Sequence[Row], devices: Devices, share: float = 0.8) -> Table:
+def _percent(found: Stat | None) -> str:
+    return found.text(lambda value: f"{value:.2%}") if found else "-"
+
+
+def cost_table(rows: Sequence[ComparisonRow], clients: str, share: float = 0.8) -> TextTable:
     """The second axis: what the same target costs in updates, bytes and simulated time, and the stricter crossing."""
     at = SHARES.index(share)
-    table = Table(caption=f"simulated time: {devices.describe()}", caption_justify="left")
-    table.add_column("algorithm", overflow="fold")
     shares = " / ".join(f"{share:.0%}" for share in SHARES)
-    for name in (f"{WINDOW}-round mean to {shares}", f"client updates to {share:.0%}", "bytes", "simulated time",
-                 "speedup in time"):  # fmt: skip
-        table.add_column(name, justify="right")
+    columns = ["algorithm", f"mean of {WINDOW} evaluations to {shares}", f"client updates to {share:.0%}", "bytes",
+               "simulated time", "speedup in time"]  # fmt: skip
+    lines = []
     for row in rows:
         if row.series.central or not row.crossings:
             continue
         crossing = row.crossings[at]
-        table.add_row(
+        lines.append([
             row.label,
             " / ".join(crossing_text(one.smooth, row.series.runs) for one in row.crossings),
             crossing.updates.text(lambda value: f"{value:,.0f}") if crossing.updates else "-",
             human_bytes(crossing.bytes.mean) if crossing.bytes else "-",
             human_seconds(crossing.seconds.mean) if crossing.seconds else "-",
             str(row.time_speedups[at] or "-"),
-        )
-    return table
+        ])  # fmt: skip
+    return TextTable(columns, lines, caption=f"simulated time: {clients}")
+
+
+def comparison_csv(rows: Sequence[ComparisonRow]) -> str:
+    """A line for each series and target, numbers in full; a series without targets has one line."""
+    lines: list[dict[str, Any]] = []
+    for row in rows:
+        series, crossings = row.series, zip(SHARES, row.crossings, row.speedups, row.time_speedups, strict=False)
+        final = row.final
+        head = {
+            "dataset": series.config.dataset, "algorithm": series.config.algorithm, "label": series.label,
+            "seeds": len(series.runs), "finished": str(series.finished).lower(),
+            "rounds": max(run.rounds for run in series.runs),
+            "final_accuracy": final.mean if final else None, "final_accuracy_std": final.std if final else None,
+        }  # fmt: skip
+        for name in ("client_mean", "client_worst_decile"):
+            head |= {name: found.mean} if (found := series.final_of(name)) else {}
+        if not row.crossings:
+            lines.append(head)
+        for share, crossing, speedup, time_speedup in crossings:
+            first = stat(crossing.first)
+            means = {"round": first, "round_mean_of_5": stat(crossing.smooth), "client_updates": crossing.updates,
+                     "bytes": crossing.bytes, "simulated_seconds": crossing.seconds}  # fmt: skip
+            lines.append({
+                **head, "share": share, "target": crossing.target, "runs_there": first.count if first else 0,
+                **{name: found.mean if found else None for name, found in means.items()},
+                "speedup": speedup.factor if speedup else None,
+                "speedup_at_least": str(speedup.at_least).lower() if speedup else None,
+                "time_speedup": time_speedup.factor if time_speedup else None,
+            })  # fmt: skip
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    return to_csv(names, [[line.get(name) for name in names] for line in lines])

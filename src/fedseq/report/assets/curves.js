@@ -9,16 +9,8 @@ function swatch(index) {
     shape("line", { x1: 1, x2: 21, y1: 5, y2: 5, "stroke-width": 3, "stroke-dasharray": dash(index), style: `stroke:${colour(index)}` }));
 }
 
-// Mean of the last five values; a gap stays a gap.
-function runningMean(values) {
-  return values.map((value, i) => {
-    const last = values.slice(Math.max(0, i - 4), i + 1);
-    return value === null || last.includes(null) ? value : last.reduce((a, b) => a + b, 0) / last.length;
-  });
-}
-
 function points(series, metric, axis, smooth) {
-  const values = smooth ? runningMean(series.curve[metric]) : series.curve[metric];
+  const values = (smooth ? series.curve.smooth : series.curve)[metric];
   return series.curve[axis].map((x, i) => [x, values[i], i]).filter(([x, y]) => x !== null && y !== null);
 }
 
@@ -43,8 +35,8 @@ function drawCurves(place, shown, { metric, axis, smooth, targets }) {
     svg.append(shape("line", { x1: box.left, x2: box.right, y1: sy(y), y2: sy(y), class: "gridline" }),
       shape("text", { x: box.left - 8, y: sy(y) + 4, "text-anchor": "end" }, metric === "accuracy" ? Math.round(100 * y) + " %" : String(y)));
   }
-  for (const x of ticks(xStart, xEnd, width / 110)) {
-    svg.append(shape("text", { x: clamp(sx(x), box.left, box.right - 10), y: box.bottom + 18, "text-anchor": "middle" }, show[axis](x)));
+  for (const x of ticks(xStart, xEnd, width / 110, axis === "rounds" || axis === "updates")) {
+    svg.append(shape("text", { x: clamp(sx(x), box.left, box.right - 10), y: box.bottom + 18, "text-anchor": "middle", class: "x-tick" }, show[axis](x)));
   }
   const names = { rounds: "round", updates: "client updates", bytes: "bytes moved", seconds: "simulated time" };
   svg.append(shape("text", { x: (box.left + box.right) / 2, y: height - 5, "text-anchor": "middle" }, names[axis]));
@@ -66,7 +58,7 @@ function drawCurves(place, shown, { metric, axis, smooth, targets }) {
   }
   for (const target of metric === "accuracy" ? targets : []) {
     svg.append(shape("text", { x: box.left + 6, y: sy(target.accuracy) - 4, class: "target-name" },
-      `${Math.round(100 * target.share)} %` + (width < 600 ? "" : ` of bound = ${show.accuracy(target.accuracy)}`)));
+      `${Math.round(100 * target.share)} % of bound` + (width < 600 ? "" : ` = ${show.accuracy(target.accuracy)}`)));
   }
   if (!lines.length) svg.append(shape("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "nothing to show: choose a curve above"));
   else readAtPointer(svg, lines, { box, sx, sy, xStart, xEnd, width, metric, axis });

@@ -39,11 +39,11 @@ function scaled(value, units) {
   return +value.toPrecision(3) + " " + units[at];
 }
 
-// Round numbers that cover a range with about `count` steps.
-function ticks(low, high, count) {
+// Round numbers that cover a range with about `count` steps; of what is counted, whole ones only.
+function ticks(low, high, count, whole = false) {
   const raw = (high - low || 1) / Math.max(1, count);
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((one) => one >= raw * 0.999);
+  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((one) => one >= raw * 0.999 && (!whole || Number.isInteger(one))) || 1;
   const found = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i += 1) found.push(+(i * step).toPrecision(12));
   return found;

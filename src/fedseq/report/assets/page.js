@@ -81,11 +81,11 @@ function drawTables() {
   const columns = [["algorithm", ""], ["final accuracy", ""], ["rounds", ""], ["seeds", ""]];
   for (const target of targets) {
     const over = `${Math.round(100 * target.share)} % = ${show.accuracy(target.accuracy)}`;
-    columns.push(["first", over], ["5-mean", over], ["speedup", over]);
+    columns.push(["first", over], ["mean of 5", over], ["speedup", over]);
   }
   drawTable("convergence", columns, "cells");
   byId("table-note").textContent = bound
-    ? `Targets are shares of ${show.accuracy(bound.accuracy)} (${bound.source}). first: the first evaluation at the target; 5-mean: the mean of five evaluations in a row; speedup: FedAvg's rounds over ours.` : "";
+    ? `Targets are shares of ${show.accuracy(bound.accuracy)} (${bound.source}). first: the first evaluation at the target; mean of 5: the first five evaluations in a row whose mean is there; speedup: FedAvg's rounds over ours.` : "";
   const federated = chosen().some((one) => one.costs.length);
   byId("cost-section").hidden = !federated;
   if (!federated) return;
@@ -106,6 +106,12 @@ function drawTable(id, columns, kind) {
     ? make("td", { class: [starts[i], one.curve && cell.sort !== null && cell.sort === best[i] ? "best" : null].filter(Boolean).join(" ") || null }, cell.text)
     : make("td", {}, one.curve ? make("span", { class: "dot", style: `background:${colour(one.index)}` }) : null, cell.text))))));
   byId(id).replaceChildren(head, body);
+  markCut();
+}
+
+// A table that is wider than the screen says so below itself.
+function markCut() {
+  for (const box of document.querySelectorAll(".scroll")) box.classList.toggle("cut", box.scrollWidth > box.clientWidth + 1);
 }
 
 function overHead(columns, starts) {

@@ -12,6 +12,7 @@ function drawRun() {
   if (!run) return;
   drawComposition(byId("composition"), run.superclients, run.groups);
   drawPerClass(byId("per-class"), run.per_class);
+  drawClients(byId("over-clients"), run.over_clients);
   drawTime(byId("time"), run.seconds);
   drawSkipped(byId("skipped"), run.skipped);
 }
@@ -46,6 +47,21 @@ function drawPerClass(place, perClass) {
   place.append(scale("0 %", "100 %; a row per class"));
 }
 
+function drawClients(place, found) {
+  if (!found) return nothing(place, "Clients were not evaluated one by one. To have it: fedseq run --evaluate-clients N.");
+  const { rounds, tenths, clients, last } = found, cellHeight = 18;
+  const range = (tenth) => `${10 * tenth} to ${10 * tenth + 10} %`;
+  heatMap(place, Array.from({ length: 10 }, (_, row) => tenths.map((shares) => shares[9 - row])), {
+    left: 44, bottom: 22, cellHeight, label: `accuracy on the own examples of ${clients} clients over ${rounds.length} evaluations`,
+    xLabels: spaced(rounds.length, place.clientWidth || 420, 64).map((i) => [i, (i ? "" : "round ") + rounds[i]]),
+    yLabels: [0, 5, 9].map((row) => [row, `${100 - 10 * row} %`]),
+    name: (row, i) => `round ${rounds[i]}: ${Math.round(clients * tenths[i][9 - row])} of ${clients} clients at ${range(9 - row)}`,
+  });
+  place.append(scale("0 %", "100 % of the clients; a row for each tenth of accuracy"));
+  const words = Object.entries(last).filter(([, value]) => value !== null).map(([name, value]) => `${name.replace("_", " ")} ${show.accuracy(value)}`);
+  place.append(make("p", { class: "note" }, `${clients} clients, round ${rounds[rounds.length - 1]}: ${words.join(", ")}`));
+}
+
 function drawTime(place, seconds) {
   const parts = Object.entries(seconds).filter(([, value]) => value > 0);
   const total = parts.reduce((sum, [, value]) => sum + value, 0);
@@ -64,7 +80,9 @@ function drawSkipped(place, skipped) {
   place.replaceChildren(make("div", { class: "scroll" }, make("table", {},
     make("thead", {}, make("tr", {}, ...["reason", "hops", "clients", "rounds"].map((name) => make("th", { style: "padding:.35rem .7rem" }, name)))),
     make("tbody", {}, ...skipped.map((one) => make("tr", {}, make("td", {}, one.reason), make("td", {}, String(one.count)),
-      make("td", {}, few(one.clients)), make("td", {}, few(one.rounds))))))));
+      make("td", {}, few(one.clients)), make("td", {}, few(one.rounds))))))),
+    make("p", { class: "scroll-hint" }, "There is more: scroll the table sideways →"));
+  markCut();
 }
 
 function drawReproduce() {
@@ -107,7 +125,7 @@ let width = innerWidth;
 addEventListener("resize", () => {
   if (innerWidth === width) return; // a phone's address bar comes and goes
   width = innerWidth;
-  if (current()) { drawChart(); drawRun(); }
+  if (current()) { drawChart(); drawRun(); markCut(); }
 });
 
 async function refresh() {

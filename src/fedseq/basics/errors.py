@@ -1,0 +1,35 @@
+"""The one exception for problems a user can fix: what is wrong, why, and how to fix it."""
+
+import difflib
+import errno
+from collections.abc import Iterable
+
+MANY = 20
+
+
+class FedSeqError(Exception):
+    """A mistake in the input or the surroundings. The command line prints it without a traceback and exits with 2."""
+
+
+def unknown(kind: str, name: object, valid: Iterable[str]) -> FedSeqError:
+    """The error for a name that is not in a table, with the nearest valid one."""
+    choices = sorted(valid)
+    by_lower_case = {choice.lower(): choice for choice in choices}
+    near = difflib.get_close_matches(str(name).lower(), by_lower_case, n=1, cutoff=0.6)
+    hint = f" Did you mean '{by_lower_case[near[0]]}'?" if near else ""
+    # A list that nobody would read is left to --help, unless nothing is near.
+    listed = f" Valid: {', '.join(choices)}." if len(choices) <= MANY or not near else ""
+    return FedSeqError(f"unknown {kind} '{name}'.{hint}{listed}")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Python's own error, the system's, or PyTorch's, which has no type of its own."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
+
+
+def in_short(error: BaseException) -> str:
+    """What a user's own code raised, in one line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}." if lines else f"{type(error).__name__}."

@@ -1,0 +1,109 @@
+"""Writing files so that a crash leaves the old one or the new one, and nothing in between; reading only plain files."""
+
+import errno
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from fedseq.basics.errors import FedSeqError
+
+_UNFINISHED = ".fedseq-unfinished"  # ends names that nobody else gives to a file
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """The file is either the old one or the new one, also after a power cut."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{_UNFINISHED}")
+    try:
+        with _open_for_writing(temporary, os.O_TRUNC) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """What a killed process of ours was writing right here; to be called by the only one who writes in this folder."""
+    for path in folder.glob(f".*.*{_UNFINISHED}"):
+        path.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """What a JSON file of ours holds; None where there is none."""
+    try:
+        value = json.loads(read_plain(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise FedSeqError(f"{path} is damaged: {error}.") from None
+    if not isinstance(value, dict):
+        raise FedSeqError(f"{path} is damaged: it holds no names with values.")
+    return value
+
+
+def append_line(path: Path, record: Mapping[str, Any]) -> bytes:
+    """Returns what was written."""
+    line = (json.dumps(record) + "\n").encode()
+    with _open_for_writing(path, os.O_APPEND) as file:
+        file.write(line)
+    return line
+
+
+def cut(path: Path, length: int) -> None:
+    """Leave at most so many bytes of the file, if it exists."""
+    if path.exists() and path.stat().st_size > length:
+        with _open_for_writing(path, 0) as file:
+            file.truncate(length)
+
+
+def _open_for_writing(path: Path, how: int) -> BinaryIO:
+    """Never through a symbolic link, which someone else may have put there."""
+    no_links = getattr(os, "O_NOFOLLOW", 0)  # Windows has none, and hardly any links
+    return _open_plain(path, os.O_WRONLY | os.O_CREAT | no_links | how, "wb")
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """For reading. A pipe in a file's place would keep us waiting, and a device might never end: both are OSErrors."""
+    return _open_plain(path, os.O_RDONLY, "rb")
+
+
+def read_plain(path: Path) -> bytes:
+    with open_plain(path) as file:
+        return file.read()
+
+
+def digest(path: Path) -> str | None:
+    """The SHA-256 of a file; None where there is none."""
+    if not path.is_file():
+        return None
+    with open_plain(path) as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def _open_plain(path: Path, how: int, mode: str) -> BinaryIO:
+    binary, at_once = getattr(os, "O_BINARY", 0), getattr(os, "O_NONBLOCK", 0)  # of Windows, of Unix
+    descriptor = os.open(path, how | binary | at_once, 0o666)
+    kind = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(kind):
+        os.close(descriptor)
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise OSError(errno.EINVAL, "it is not a plain file", str(path))
+    return cast(BinaryIO, os.fdopen(descriptor, mode))
+
+
+def cache_dir() -> Path:
+    """Where decoded data and compiled kernels are kept for the next time; FEDSEQ_CACHE names another place."""
+    if chosen := os.environ.get("FEDSEQ_CACHE"):
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "fedseq"

@@ -1,0 +1,75 @@
+"""Say what a private run would promise, without running it; `audit` tries to break the promise."""
+
+import math
+from argparse import ArgumentParser, Namespace
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fedseq.basics.errors import FedSeqError
+from fedseq.cli import FAILED, add_config_flags, add_trust, options_from
+from fedseq.cli.console import ConsoleReporter, make_console, print_table
+from fedseq.options.config import Config
+from fedseq.options.private import accountant, planned
+from fedseq.options.resolve import resolve
+from fedseq.report.formats import TextTable
+
+if TYPE_CHECKING:
+    from fedseq.runs.audit import Audit
+
+EXAMPLE = """fedseq privacy --algorithm fedavg --num-clients 1000 --rounds 300 --dp-noise 1.1
+  fedseq privacy --algorithm fedavg --num-clients 1000 --rounds 300 --dp-epsilon 8 --dp-mechanism round
+  fedseq privacy audit --dataset digits --num-clients 400 --fraction 1 --rounds 1 --method random --dp-epsilon 1"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("action", nargs="?", choices=("audit",), help="run it with canaries, and look for them")
+    parser.add_argument("--config", metavar="CONFIG.yaml", help="options from a file; flags go over it")
+    add_trust(parser, "the file")
+    add_config_flags(parser)
+
+
+def main(arguments: Namespace) -> int:
+    given = options_from(arguments)
+    config = resolve({"dp_clip": 1.0, **given})  # epsilon does not depend on it
+    if arguments.action != "audit":
+        print_table(make_console(), promise(config))
+        return 0
+    from fedseq.runs.audit import audit
+
+    with ConsoleReporter(make_console(), verbose=False) as reporter:
+        found = audit(config, reporter)
+    print_table(make_console(), findings(found))
+    return FAILED if found.broken else 0
+
+
+def findings(found: "Audit") -> TextTable:
+    """What either attacker could prove, beside what was promised."""
+    views = [("the successor in a chain", found.successor, found.protects_from_successor)]
+    views.append(("the reader of the final model", found.reader, True))
+    rows = []
+    for name, bound, protected in views:
+        verdict = "not protected" if not protected else "BROKEN" if bound > found.claimed else "holds"
+        rows.append([name, _number(found.claimed) if protected else "-", f"{bound:.3g}", verdict])
+    caption = f"{found.canaries} canaries; lower bounds hold with 95 % confidence each"
+    return TextTable(["attacker", "promised epsilon", "epsilon is at least", "the promise"], rows, caption=caption)
+
+
+def promise(config: Config) -> TextTable:
+    """Epsilon over the rounds, for the client that is drawn most often."""
+    if config.dp_noise is None:
+        raise FedSeqError("without noise there is nothing to promise. Give --dp-noise or --dp-epsilon.")
+    rows = []
+    for rounds in sorted({max(1, config.rounds * share // 4) for share in (1, 2, 3, 4)}):
+        found, times = planned(replace(config, rounds=rounds))
+        exposed = f"{found.share:.3g} of the units a round" if found.share is not None else f"at most {times}"
+        rows.append([str(rounds), exposed, _number(found.epsilon(times))])
+    counted = "drawn in secret" if accountant(config, 1.0).share is not None else f"{config.dp_mechanism}s that count"
+    caption = (
+        f"noise {config.dp_noise:g} x clip on every {config.dp_mechanism}, delta {config.dp_delta:g}; for the client "
+        "drawn most often, with 99 % probability"
+    )
+    return TextTable(["rounds", counted, "epsilon"], rows, caption=caption)
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if math.isfinite(value) else "none: no noise"

@@ -1,0 +1,26 @@
+"""Write small copies of runs, to be kept in a repository: all that tables and figures need, without models."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from fedseq.cli.compare import runs_from
+from fedseq.cli.console import make_console
+from fedseq.report.costs import run_costs
+from fedseq.runs.publishing import publish
+from fedseq.runs.reading import readable
+
+EXAMPLE = """fedseq publish runs/cifar10 --to results/cifar10
+  fedseq compare results/cifar10"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that hold some")
+    parser.add_argument("--to", required=True, metavar="DIR", help="folder in which each gets a folder of its name")
+
+
+def main(arguments: Namespace) -> None:
+    console = make_console()
+    for run in readable(runs_from(arguments.runs)):
+        place = publish(run, run_costs(run).seconds, Path(arguments.to))
+        size = sum(file.stat().st_size for file in place.iterdir())
+        console.print(f"{place}: {len(run.evaluations)} evaluations, {size / 1000:.0f} kB", markup=False)

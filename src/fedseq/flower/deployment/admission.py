@@ -1,0 +1,115 @@
+"""Which key is whose. A node's key is made where the node runs, and the server gets no more than its public half."""
+
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedseq.basics.errors import FedSeqError
+from fedseq.basics.files import open_plain, write_atomically
+from fedseq.flower.apps.public_keys import read_key
+from fedseq.flower.deployment import commands, keys
+from fedseq.flower.deployment.federation import Federation
+
+MOST_BYTES = 16 << 10
+
+
+def make_missing_keys(federation: Federation, nodes: Iterable[int]) -> None:
+    """Of nodes that run on this machine: it is their site."""
+    for node in nodes:
+        keys.ensure_node_key(federation.node_key(node))
+
+
+def is_elsewhere(federation: Federation, node: int) -> bool:
+    """Whether another machine has the private half of the node's key."""
+    return federation.public_key(node).exists() and not federation.node_key(node).exists()
+
+
+def admit(federation: Federation, file: Path, node: int | None = None, replace: bool = False) -> int:
+    """Take a site's public key for its node, which the key names unless it is given. Returns the node."""
+    if not federation.tls:
+        raise FedSeqError("this federation has neither TLS nor keys. Make it anew without --insecure.")
+    key, named = _read(file)
+    node = _number(named) if node is None else node
+    if node is None:
+        raise FedSeqError(f"{file} does not say which node it is of. Add --node K.")
+    if not 0 <= node < federation.nodes:
+        raise FedSeqError(f"{file} is of node {node}: this federation has nodes 0 to {federation.nodes - 1}.")
+    text = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    for other in _known(federation):
+        theirs = federation.public_key(other).read_bytes().startswith(text)
+        if theirs and other != node:
+            raise FedSeqError(f"{file} is the key of node {other} already. Each site makes a key of its own.")
+        if other == node and not theirs and not replace:
+            raise FedSeqError(f"node {node} has another key already. If its site made a new one, add --replace.")
+    before = federation.public_key(node)
+    if before.exists() and not before.read_bytes().startswith(text):
+        _ask(federation, "unregister", str(before))
+        federation.node_key(node).unlink(missing_ok=True)  # made here, and of no use any more
+    write_atomically(before, text + f" node-{node}\n".encode())
+    return node
+
+
+def register(federation: Federation) -> None:
+    """Tell the SuperLink, which has to run, of all keys that are known; it keeps them."""
+    _ask(federation, "register", *(str(federation.public_key(node)) for node in _known(federation)))
+
+
+def presence(federation: Federation) -> dict[int, str]:
+    """Of each node whose key is known, what the SuperLink says: registered (never seen yet), online or offline."""
+    states = json.loads(_ask(federation, "list").splitlines()[-1])
+    known = {node: read_key(federation.public_key(node)).decode() for node in _known(federation)}
+    return {node: states.get(key, "not registered") for node, key in known.items()}
+
+
+def fingerprint(file: Path) -> str:
+    """As `ssh-keygen -lf` shows it: short enough to be compared over the telephone."""
+    body = base64.b64decode(file.read_bytes().split()[1])
+    return "SHA256:" + base64.b64encode(hashlib.sha256(body).digest()).decode().rstrip("=")
+
+
+def _known(federation: Federation) -> list[int]:
+    return [node for node in range(federation.nodes) if federation.public_key(node).exists()]
+
+
+def _read(file: Path) -> tuple[ec.EllipticCurvePublicKey, str]:
+    """The key, and the words beside it."""
+    try:
+        with open_plain(file) as opened:
+            content = opened.read(MOST_BYTES)
+    except OSError as error:
+        raise FedSeqError(f"{file} cannot be read: {error.strerror}.") from None
+    if b"PRIVATE KEY" in content:
+        raise FedSeqError(
+            f"{file} is a private key, which must not leave its site. Ask for the file that ends in .pub."
+        )
+    try:
+        key = serialization.load_ssh_public_key(content)
+    except (ValueError, UnsupportedAlgorithm):
+        raise FedSeqError(f"{file} is not a public key. Ask the site for the file node-K.pub that join made.") from None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.key_size < keys.CURVE.key_size:
+        raise FedSeqError(f"{file} is not a key that join made (ECDSA, {keys.CURVE.key_size} bits).")
+    return key, b" ".join(content.split()[2:]).decode(errors="replace")
+
+
+def _number(words: str) -> int | None:
+    found = re.fullmatch(r"node-(\d{1,9})", words)
+    return int(found[1]) if found else None
+
+
+def _ask(federation: Federation, *words: str) -> str:
+    """In a process of its own, as Flower's client takes its settings from the environment."""
+    command = [sys.executable, "-m", "fedseq.flower.deployment.registration", *words]
+    environment = commands.environment(federation.folder / "flwr")
+    asked = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace")
+    if asked.returncode:
+        raise FedSeqError(f"the SuperLink could not {words[0]} keys:\n{asked.stdout.strip()}\n{asked.stderr.strip()}")
+    return asked.stdout

@@ -1,0 +1,96 @@
+"""Processes that outlive the command that started them, and are found again without ever taking another for them.
+
+Numbers are used again, so a process is known by a mark in its environment that nobody else can have. Its helpers
+inherit the mark, and are found by it when they have lost their parent; by descent where an environment cannot be read.
+"""
+
+import contextlib
+import secrets
+import subprocess
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+MARK = "FEDSEQ_FEDERATION"
+POLL = 0.1
+KILL_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    mark: str
+
+    @property
+    def alive(self) -> bool:
+        return mark_of(self.pid) == self.mark
+
+
+def start(words: Sequence[str], environment: dict[str, str], folder: Path, log: Path) -> Process:
+    """Detached: it has a session of its own, reads nothing, and writes into its log."""
+    mark = secrets.token_hex(16)
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            words, env={**environment, MARK: mark}, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            start_new_session=True,
+        )  # fmt: skip
+    return Process(child.pid, mark)
+
+
+def stop(processes: Collection[Process], patience: float) -> None:
+    """Ask them to end, and with them their helpers; what is left after this time is made to."""
+    helpers = family(processes)
+    for asked in ([found for found in helpers if found.pid in {process.pid for process in processes}], helpers):
+        for found in asked:
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                found.terminate()
+        if wait_until(lambda: not any(map(_runs, helpers)), patience):
+            break
+    kill(processes)
+
+
+def kill(processes: Collection[Process]) -> None:
+    """At once, with all their helpers; again for those that were being started meanwhile."""
+    while helpers := family(processes):
+        for found in helpers:
+            with contextlib.suppress(psutil.Error):
+                found.kill()
+        wait_until(lambda: not any(map(_runs, helpers)), KILL_SECONDS)
+
+
+def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
+    """Whether it came true in time."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL)
+    return True
+
+
+def family(roots: Collection[Process]) -> set[psutil.Process]:
+    """Whoever carries their marks, and the descendants of these."""
+    marks = {process.mark for process in roots}
+    found = {process for process in psutil.process_iter() if mark_of(process.pid) in marks}
+    for process in list(found):
+        with contextlib.suppress(psutil.Error):
+            found |= set(process.children(recursive=True))
+    return {process for process in found if _runs(process)}
+
+
+def mark_of(pid: int) -> str | None:
+    try:
+        return psutil.Process(pid).environ().get(MARK)
+    except (psutil.Error, OSError):
+        return None
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether it is more than the remains that its parent has not collected yet."""
+    with contextlib.suppress(psutil.Error):
+        if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            return True
+    return False

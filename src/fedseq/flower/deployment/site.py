@@ -1,0 +1,195 @@
+"""A site that takes part: its folder, its key, and its node, which is kept running.
+
+kit.json, ca.crt     what the kit says
+node-K, node-K.pub   the key that was made here; only the second file ever leaves the site
+site.json            where the data is
+memory/              what an algorithm keeps between visits
+flwr/, logs/         Flower's own, and what the node says
+"""
+
+import contextlib
+import json
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedseq.basics.errors import FedSeqError
+from fedseq.basics.files import read_plain, write_atomically, write_json
+from fedseq.flower.deployment import commands, keys, local, processes
+from fedseq.flower.deployment.kit import Kit, read_kit
+from fedseq.flower.deployment.processes import Process
+from fedseq.flower.deployment.runconfig import absolute, refuse_quotes
+
+SETTINGS, PROCESS, LOCK = "site.json", "process.json", "site.lock"
+ASK_AGAIN = 10.0  # seconds between two tries to be let in
+CONNECT_SECONDS = 10.0
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Site:
+    folder: Path
+    kit: Kit
+    data: str = ""  # npz:FILE, folder:DIR or parquet:FILE
+    data_dir: str = ""  # where a named data set is
+
+    @property
+    def key(self) -> Path:
+        return self.folder / f"node-{self.kit.node}"
+
+    @property
+    def public_key(self) -> Path:
+        return self.folder / f"node-{self.kit.node}.pub"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "logs" / "node.log"
+
+
+def settle(source: Path, folder: Path | None = None, data: str = "", data_dir: str = "") -> Site:
+    """The folder of a site, made from its kit or found as it was left; its key is made here, once."""
+    kit = read_kit(source)
+    folder = (folder or (source if source.is_dir() else Path(f"node-{kit.node}"))).absolute()
+    _refuse_another(kit, folder)
+    before = _settings(folder)
+    given = {"data": absolute("dataset", data), "data_dir": absolute("data_dir", data_dir)}
+    chosen = {name: value or before.get(name, "") for name, value in given.items()}
+    _check_data(kit, chosen["data"])
+    refuse_quotes(folder, *chosen.values())
+    for name in ("", "memory", "flwr", "logs"):
+        (folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, text in kit.files.items():
+        write_atomically(folder / name, text.encode())
+    write_json(folder / SETTINGS, chosen)
+    site = Site(folder, kit, **chosen)
+    keys.ensure_node_key(site.key)
+    return site
+
+
+def stay(site: Site, say: Say) -> None:
+    """Keep the node running until we are interrupted; then stop it. One that ends is started again."""
+    with _held(site):
+        try:
+            while True:
+                _wait_until_reachable(site, say)
+                _watch(site, _start(site), say)
+                time.sleep(ASK_AGAIN)
+        finally:
+            processes.stop(_recorded(site), local.STOP_SECONDS)
+
+
+def unreachable(kit: Kit) -> str:
+    """Why the SuperLink cannot be reached, or is not the one that the kit speaks of; nothing if all is well."""
+    trust = ssl.create_default_context(cadata=kit.authority)
+    try:
+        with (
+            socket.create_connection((kit.host, kit.port), timeout=CONNECT_SECONDS) as plain,
+            trust.wrap_socket(plain, server_hostname=kit.host),
+        ):
+            return ""
+    except ssl.SSLCertVerificationError as error:
+        return f"its certificate is not of the authority in the kit ({error.verify_message})"
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _wait_until_reachable(site: Site, say: Say) -> None:
+    said = ""
+    while reason := unreachable(site.kit):
+        if reason != said:
+            address = f"{site.kit.host}:{site.kit.port}"
+            say(f"the SuperLink {address} cannot be used: {reason}. Trying again every {ASK_AGAIN:g} s.")
+        said = reason
+        time.sleep(ASK_AGAIN)
+
+
+def _start(site: Site) -> Process:
+    if site.log.exists():
+        site.log.replace(site.log.with_suffix(".old.log"))
+    config = commands.node_config(
+        site.kit.node, site.kit.nodes, site.folder / "memory", data=site.data, **{"data-dir": site.data_dir}
+    )
+    address = f"[{site.kit.host}]" if ":" in site.kit.host else site.kit.host
+    words = commands.supernode(
+        f"{address}:{site.kit.port}", local.free_port(site.kit.port + 1 + site.kit.node), config,
+        commands.Trust(site.folder / "ca.crt", site.key),
+    )  # fmt: skip
+    process = processes.start(words, commands.environment(site.folder / "flwr"), site.folder, site.log)
+    write_json(site.folder / PROCESS, vars(process))
+    return process
+
+
+def _watch(site: Site, process: Process, say: Say) -> None:
+    """Tell when it is let in, and return when it has ended."""
+    online = False
+    while process.alive:
+        if not online and local.says(site.log, local.ONLINE):
+            online = True
+            say(f"online as client {site.kit.node} of {site.kit.nodes}. Ctrl-C leaves the federation.")
+        time.sleep(processes.POLL)
+    if online:
+        say(f"the node has ended; starting it again. What it said is in {site.log}.")
+    elif local.says(site.log, local.NOT_LET_IN):
+        say(
+            f"not let in: the operator has not registered {site.public_key.name} yet, or held this node for alive up "
+            f"to a minute after it was killed. Trying again in {ASK_AGAIN:g} s."
+        )
+    else:
+        raise FedSeqError(f"the node did not start. Its log ends:\n{local.end_of(site.log)}")
+
+
+def _refuse_another(kit: Kit, folder: Path) -> None:
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    try:
+        there = read_kit(folder)
+    except FedSeqError:
+        raise FedSeqError(f"{folder} exists and is not a site's. Choose another folder with --out.") from None
+    if there != kit:
+        raise FedSeqError(f"{folder} is the site of another kit. Choose another folder with --out.")
+
+
+def _check_data(kit: Kit, data: str) -> None:
+    """Read it once, so that what is wrong with it is told here and not in the server's log."""
+    from fedseq.data import load_labelled
+
+    if kit.own_data and not data:
+        raise FedSeqError(
+            "this federation's sites have data of their own: add --data npz:FILE, folder:DIR or parquet:FILE."
+        )
+    if data and not kit.own_data:
+        raise FedSeqError("this federation's sites take parts of a named data set: leave --data out.")
+    if data:
+        load_labelled(data)
+
+
+def _settings(folder: Path) -> dict[str, str]:
+    try:
+        found = json.loads(read_plain(folder / SETTINGS))
+        return {name: str(found[name]) for name in ("data", "data_dir")}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise FedSeqError(f"{folder / SETTINGS} is damaged ({error!r}). Remove it, and name the data again.") from None
+
+
+@contextlib.contextmanager
+def _held(site: Site) -> Iterator[None]:
+    """For this process alone; a node that a killed one left behind is ended."""
+    import filelock
+
+    try:
+        with filelock.FileLock(site.folder / LOCK, blocking=False):
+            processes.kill(_recorded(site))
+            yield
+    except filelock.Timeout:
+        raise FedSeqError(f"the site in {site.folder} has been joined already, by another process.") from None
+
+
+def _recorded(site: Site) -> list[Process]:
+    with contextlib.suppress(OSError, ValueError, TypeError):  # none yet, or cut off by a full disk
+        return [Process(**json.loads(read_plain(site.folder / PROCESS)))]
+    return []

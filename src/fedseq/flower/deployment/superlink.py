@@ -1,0 +1,125 @@
+"""`flower-superlink` with rules more: what other machines can reach, how large an answer may be, how slow an app.
+
+Flower serves three things on one port: what nodes ask (/v1/fleet, where a node proves its key), what the `flwr` command
+asks (/v1/control) and what the server's own helpers ask (/v1/runtime). The last two ask nobody who they are: whoever
+reaches them can register a key, and start a run with code of their own on the server and all nodes. So they are left to
+this machine. And Flower stores whatever a node sends: here an answer that is larger than the work asked for is refused
+while it arrives. Takes the options of `flower-superlink`; to be reached from other machines it listens on 0.0.0.0.
+"""
+
+import ipaddress
+import os
+import sys
+import threading
+from typing import Any
+
+FOR_ALL = "/v1/fleet/"
+LARGEST_REQUEST = 8 << 20  # bytes: nodes send arrays in pieces of 5 MiB
+TIMES_THE_ORDER = 4  # a client returns its model, and of an algorithm's other vectors at most a few
+ALWAYS_ALLOWED = 1 << 20
+ANSWERS_AT_ONCE = 100_000
+
+
+class NodesOnly:
+    """Answers 403 to anybody else than this machine, except under /v1/fleet; there, 413 to requests without bounds."""
+
+    def __init__(self, app: Any):
+        self.app = app
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        refusal = 0 if scope["type"] == "lifespan" else status_of_refusal(scope)
+        if not refusal:
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            headers = [(b"content-type", b"text/plain"), (b"content-length", b"0"), (b"connection", b"close")]
+            await send({"type": "http.response.start", "status": refusal, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
+
+
+def status_of_refusal(scope: dict[str, Any]) -> int:
+    """0 for a request that may pass."""
+    if not scope["path"].startswith(FOR_ALL):
+        return 0 if _is_this_machine(scope.get("client")) else 403
+    headers = dict(scope.get("headers", ()))
+    length = headers.get(b"content-length", b"" if b"transfer-encoding" in headers else b"0")
+    return 0 if length.isdigit() and int(length) <= LARGEST_REQUEST else 413
+
+
+def _is_this_machine(client: Any) -> bool:
+    try:
+        address = ipaddress.ip_address(client[0])
+    except (TypeError, ValueError):
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+class AnswerLimit:
+    """Counts what arrives, and drops an answer that outgrows the largest order that was sent."""
+
+    def __init__(self) -> None:
+        from flwr.proto.message_pb2 import PushObjectResponse
+        from flwr.superlink.servicer.fleet import fleet_handlers
+        from flwr.superlink.servicer.runtime import runtime_handlers
+
+        self.lock = threading.Lock()
+        self.order: dict[int, tuple[str, int]] = {}  # by run: the order that the server is sending, and its bytes
+        self.largest = 0  # of any run: what two of them send alike is sent once
+        self.answers: dict[str, tuple[str, float]] = {}  # by push session: the answer, and its bytes
+        self.not_stored = PushObjectResponse(stored=False)
+        self.push_order, runtime_handlers.push_object = runtime_handlers.push_object, self.order_object
+        self.push_answer, fleet_handlers.push_messages = fleet_handlers.push_messages, self.answer
+        self.push_object, fleet_handlers.push_object = fleet_handlers.push_object, self.answer_object
+
+    def order_object(self, request: Any, state: Any, task: Any) -> Any:
+        with self.lock:
+            session, size = self.order.get(task.run_id, ("", 0))
+            size = len(request.object_content) + (size if session == request.session_id else 0)
+            self.order[task.run_id] = request.session_id, size
+            self.largest = max(size, self.largest)
+        return self.push_order(request, state, task)
+
+    def answer(self, request: Any, state: Any) -> Any:
+        response = self.push_answer(request=request, state=state)
+        with self.lock:
+            self.answers[response.session_id] = request.message_object_trees[0].object_id, 0
+            if len(self.answers) > ANSWERS_AT_ONCE:
+                del self.answers[next(iter(self.answers))]
+        return response
+
+    def answer_object(self, request: Any, state: Any) -> Any:
+        with self.lock:
+            answer, size = self.answers.get(request.session_id, ("", float("inf")))
+            size += len(request.object_content)
+            fits = size <= TIMES_THE_ORDER * self.largest + ALWAYS_ALLOWED
+            self.answers[request.session_id] = answer, size if fits else float("inf")
+        if fits:
+            return self.push_object(request=request, state=state)
+        if answer:
+            state.object_store.delete(answer)  # with what was stored of it so far
+        return self.not_stored
+
+
+def main() -> None:
+    from flwr.superlink import extensions
+    from flwr.superlink import main as app
+    from flwr.superlink.cli.flower_superlink import flower_superlink
+    from starlette.middleware import Middleware
+
+    from fedseq.flower.deployment.patience import let_apps_start_slowly
+
+    os.environ.pop("FORWARDED_ALLOW_IPS", None)  # a stranger must not say whose request it is
+    others = extensions.get_middleware
+    extensions.get_middleware = lambda: (Middleware(NodesOnly), *others())
+    AnswerLimit()
+    let_apps_start_slowly()
+    outermost: Any = app._get_middleware()[0].cls
+    if outermost is not NodesOnly:  # another version of Flower: rather nothing than an open door
+        sys.exit("this version of Flower cannot be restricted to its nodes. Use the one that fedseq[flower] installs.")
+    flower_superlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Forming superclients by a criterion {approximator, metric, method}: pre-train, approximate, group."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from fedseq.basics import seeds
+from fedseq.grouping import Grouping, check_limits, group_clients
+from fedseq.grouping.limits import Limits
+from fedseq.grouping.pretraining import Pretrained, estimate, pretrain
+from fedseq.options.config import Config
+from fedseq.options.criteria import Criterion
+from fedseq.options.tables import APPROXIMATORS
+from fedseq.training.examples import Examples
+from fedseq.training.jobs import Engine, Task
+from fedseq.training.reporter import QUIET, Reporter
+
+
+@dataclass(frozen=True)
+class Superclients:
+    criterion: Criterion
+    grouping: Grouping
+
+    def describe(self) -> dict[str, Any]:
+        """What is written down of them."""
+        approximator, metric, method = self.criterion
+        return {
+            "approximator": approximator,
+            "metric": metric,
+            "method": method,
+            "short": list(self.grouping.short),
+            "unknown_clients": list(self.grouping.unknown),
+            "superclients": [list(group) for group in self.grouping.groups],
+        }
+
+
+def criterion_of(config: Config) -> Criterion:
+    """What the config says of how superclients are formed; a method without estimates has neither of the others."""
+    if "approximator" not in config.options():
+        return None, None, config.method
+    return config.approximator, config.metric, config.method
+
+
+def form_superclients(
+    config: Config,
+    task: Task,
+    exemplars: Examples | None,
+    engine: Engine,
+    theta: Tensor,
+    folder: Path,
+    reporter: Reporter = QUIET,
+) -> Superclients:
+    """Superclients of the config's criterion; what pre-training gives is kept in `folder`."""
+    criterion = criterion_of(config)
+    sizes = np.array([len(indices) for indices in task.clients])
+    check_limits(sizes, Limits(config.min_samples or default_min_samples(sizes), config.max_clients))
+    pretrained = None
+    if criterion[0] is not None:
+        keep = APPROXIMATORS[criterion[0]].layers is not None
+        epochs = config.pretrain_epochs
+        products = pretrain(task, engine, theta, [epochs], config.lr, exemplars, folder, keep, reporter)
+        pretrained = products[epochs]
+    formed = group_by(criterion, config, task, pretrained)
+    _report(formed, reporter)
+    return formed
+
+
+def group_by(criterion: Criterion, config: Config, task: Task, pretrained: Pretrained | None) -> Superclients:
+    """Clients without examples belong nowhere: they are never drawn."""
+    approximator, metric, method = criterion
+    sizes = np.array([len(indices) for indices in task.clients])
+    holders = np.flatnonzero(sizes)
+    estimates = None
+    if approximator is not None:
+        assert pretrained is not None
+        estimates, _ = estimate(approximator, config.confidence, pretrained)
+    grouping = group_clients(
+        None if estimates is None else estimates[holders],
+        sizes[holders],
+        method=method,
+        metric=metric,
+        min_samples=config.min_samples or default_min_samples(sizes),
+        max_clients=config.max_clients,
+        rng=seeds.generator(config.seed, "grouping"),
+        probabilities=approximator is not None and APPROXIMATORS[approximator].probabilities,
+        num_classes=max(task.num_classes, 1),
+        estimate=config.estimate,
+    )
+    groups = tuple(tuple(int(holders[member]) for member in group) for group in grouping.groups)
+    unknown = tuple(int(holders[client]) for client in grouping.unknown)
+    return Superclients(criterion, replace(grouping, groups=groups, unknown=unknown))
+
+
+def default_min_samples(sizes: np.ndarray) -> int:
+    """8 * floor(n/K), which is the paper's 800 on CIFAR; all examples where there are less than eight clients."""
+    total = int(sizes.sum())
+    return max(1, min(8 * (total // len(sizes)), total))
+
+
+def _report(formed: Superclients, reporter: Reporter) -> None:
+    grouping = formed.grouping
+    sizes = [len(group) for group in grouping.groups]
+    names = " + ".join(filter(None, formed.criterion))
+    reporter.note(f"{len(sizes)} superclients of {min(sizes)} to {max(sizes)} clients ({names})")
+    if grouping.short:
+        reporter.note(
+            f"{len(grouping.short)} of them hold less than min_samples, as no group had room: {grouping.short}"
+        )
+    if grouping.unknown:
+        reporter.note(f"clients whose pre-training diverged were grouped as unknown: {grouping.unknown}")

@@ -1,0 +1,75 @@
+"""What simulated attackers do: they falsify the update they send, or the data they train on.
+
+Each attack is a row of ATTACKS, written as NAME or NAME:NUMBER. Falsified data is there from the beginning, also in
+pre-training; a falsified update is sent in training and where the gate is calibrated, and not in pre-training.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fedseq.basics.errors import FedSeqError
+
+
+class Attack(NamedTuple):
+    """What an attacker does; the neutral values are those of an honest client."""
+
+    factor: float = 1.0  # on its update
+    flipped: float = 0.0  # share of its examples whose label c becomes C - 1 - c
+    triggered: float = 0.0  # share of its examples with the trigger, and the label 0
+    loss: float | None = None  # the training loss it claims, in place of its own
+
+    @property
+    def on_data(self) -> bool:
+        return self.flipped > 0 or self.triggered > 0
+
+
+class AttackRow(NamedTuple):
+    make: Callable[[float], Attack]
+    number: str = ""  # what its number is
+    usual: float | None = None  # the number where none is given; None where it has to be
+
+
+ATTACKS = {
+    "nan": AttackRow(lambda _: Attack(factor=math.nan)),
+    "sign-flip": AttackRow(lambda _: Attack(factor=-1.0)),
+    "scale": AttackRow(lambda factor: Attack(factor=factor), "FACTOR"),
+    "label-flip": AttackRow(lambda share: Attack(flipped=share), "SHARE", 1.0),
+    "quiet-label-flip": AttackRow(lambda share: Attack(flipped=share, loss=0.0), "SHARE", 1.0),
+    "backdoor": AttackRow(lambda share: Attack(triggered=share), "SHARE", 0.5),
+}
+
+
+def parse_attack(text: str) -> Attack:
+    name, colon, written = text.partition(":")
+    row = ATTACKS.get(name)
+    if row is None or (colon and not row.number):
+        raise _unknown(text)
+    if not colon:
+        if row.number and row.usual is None:
+            raise _unknown(text)
+        return row.make(row.usual or 0.0)
+    try:
+        number = float(written)
+    except ValueError:
+        raise _unknown(text) from None
+    if not math.isfinite(number):
+        raise _unknown(text)
+    if row.number == "SHARE" and not 0 < number <= 1:
+        raise FedSeqError(f"attack '{text}': the share of an attacker's examples must be greater than 0 and at most 1.")
+    return row.make(number)
+
+
+def described() -> str:
+    """All of them, as they are written."""
+    return ", ".join(name + _suffix(row) for name, row in ATTACKS.items())
+
+
+def _suffix(row: AttackRow) -> str:
+    if not row.number:
+        return ""
+    return f":{row.number}" if row.usual is None else f"[:{row.number}]"
+
+
+def _unknown(text: str) -> FedSeqError:
+    return FedSeqError(f"unknown attack '{text}'. Valid: {described()} (e.g. scale:10).")

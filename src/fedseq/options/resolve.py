@@ -1,0 +1,132 @@
+"""From the options that were given to a complete config: defaults filled in, everything checked, nothing ignored."""
+
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from fedseq.basics.errors import FedSeqError, unknown
+from fedseq.options.algorithm_names import parse_algorithm, parse_train
+from fedseq.options.attacks import parse_attack
+from fedseq.options.config import OPTIONS, Config
+from fedseq.options.criteria import check_criterion
+from fedseq.options.datasets import OWN, check_dataset_name
+from fedseq.options.lookup import all_options
+from fedseq.options.option import flag
+from fedseq.options.private import check_privacy
+from fedseq.options.text import coerce
+from fedseq.options.trackers import trackers_of
+from fedseq.options.uses import algorithm_of, watches_exemplars
+
+DEVICES = ("cpu", "cuda", "mps")
+
+
+def resolve(given: Mapping[str, Any], before: Mapping[str, Any] | None = None, *, lenient: bool = False) -> Config:
+    """The config of a run with these options; an option that the run would not use is refused.
+
+    `before` holds options that `given` goes over, such as a saved run's: those that the run does not use any more are
+    dropped. `lenient` drops unused given ones too, for sweeps in which another run uses them.
+    """
+    asked, saved = read_options(given), read_options(before or {})
+    chosen = {**saved, **asked}
+    if chosen.get("dataset") != OWN:
+        check_dataset_name(chosen.get("dataset", OPTIONS["dataset"].default))
+    parse_algorithm(chosen.get("algorithm", OPTIONS["algorithm"].default))
+    _check_values(chosen)
+    config = _complete(chosen)
+    unused = set(chosen) - set(config.options())
+    if not lenient and unused & set(asked):
+        raise _no_effect(sorted(unused & set(asked)), config)
+    if unused:
+        config = _complete({name: value for name, value in chosen.items() if name not in unused})
+    _check(config)
+    return config
+
+
+def recorded(values: Mapping[str, Any]) -> Config:
+    """The config that a run folder tells of. Nothing is refused or made up: it was resolved when the run was begun."""
+    return _complete({"kernels": "torch", **read_options(values)}, fill_rules=False)
+
+
+def resolve_with_object(given: Mapping[str, Any], name: str, superclients: bool) -> Config:
+    """As `resolve`, for an Algorithm object: its hyper-parameters are its own, and no options."""
+    config = resolve({**given, "algorithm": "fedseq" if superclients else "fedavg"})
+    if superclients and not algorithm_of(types.SimpleNamespace(algorithm=name)).superclients:
+        name = f"fedseq+{name}"  # by which reports know it
+    return _complete({**config.options(), "algorithm": name}, fill_rules=False)
+
+
+def read_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values in their options' types, by name. None, or "null" in a file, leaves an option to its default."""
+    found = {}
+    for written, value in values.items():
+        name = written.replace("-", "_") if "." not in written else written
+        converted = coerce(name, value)
+        if converted is not None:
+            found[name] = converted
+    return found
+
+
+def _complete(chosen: Mapping[str, Any], fill_rules: bool = True) -> Config:
+    """A config with these values and the defaults of all others, of which each may follow from those before it."""
+    options = types.SimpleNamespace(**{name: chosen.get(name) for name in OPTIONS})
+    for name, found in OPTIONS.items():
+        if getattr(options, name) is None:
+            setattr(options, name, found.default_for(options))
+    rules = {name: value for name, value in chosen.items() if name not in OPTIONS}
+    if fill_rules:
+        algorithm, everything = algorithm_of(options), all_options()
+        own = {part.partition(":")[2] for part in algorithm.own}
+        rules = {name: value for name, value in rules.items() if name.partition(".")[0] in own} | {
+            name: rules.get(name, everything[name].default_for(options)) for name in algorithm.parameters()
+        }
+    chosen_rules = sorted((name, value) for name, value in rules.items() if value is not None)
+    return Config(**vars(options), rules=tuple(chosen_rules))
+
+
+def _check_values(chosen: Mapping[str, Any]) -> None:
+    """Each by itself: ranges and choices."""
+    everything = all_options()
+    for name, value in chosen.items():
+        found = everything.get(name)
+        if found is None:  # of a user's own rule, whose function will tell
+            continue
+        if found.choices is not None and value not in found.choices:
+            raise unknown(name.replace("_", " "), value, found.choices)
+        if found.range is not None and not found.range.holds(value):
+            raise FedSeqError(f"{flag(name)} must be {found.range.words}, not {value}.")
+
+
+def _check(config: Config) -> None:
+    """What does not fit together, before any work starts."""
+    algorithm, rules = algorithm_of(config), dict(config.rules)
+    if algorithm.superclients:
+        estimates = "approximator" in config.options()
+        check_criterion(config.approximator if estimates else None, config.metric if estimates else None, config.method)
+    if rules.get("scaffold_option") == 2 and config.momentum:
+        raise FedSeqError("scaffold option 2 needs plain SGD. Set --momentum 0 or use --scaffold-option 1.")
+    check_privacy(config)
+    if config.attack is not None:
+        parse_attack(config.attack)
+    parse_train(config.train)
+    trackers_of(config.track)
+    if watches_exemplars(config) and not config.exemplars:
+        raise FedSeqError("--gate-check exemplars needs public exemplars. Leave --exemplars at 1 or more.")
+    if config.device.split(":")[0] not in DEVICES:
+        raise unknown("device", config.device, DEVICES)
+    if config.holdout is not None and config.holdout_by == "clients" and config.clients_by is None:
+        raise FedSeqError("--holdout-by clients needs clients that exist. Say what tells them apart: --clients-by.")
+    if config.alpha == 0 and config.partition in ("hsu", "official"):
+        raise FedSeqError(
+            f"partition '{config.partition}' draws from Dir(alpha) and needs --alpha > 0; at 0 use shards."
+        )
+
+
+def _no_effect(names: list[str], config: Config) -> FedSeqError:
+    everything = all_options()
+    reasons = [
+        f"{flag(name)} has no effect in this run: it is for {everything[name].use.words}"
+        if name in everything
+        else f"'{name}' has no effect in this run: its algorithm '{config.algorithm}' has no rule {name.split('.')[0]}"
+        for name in names
+    ]
+    return FedSeqError(f"{'; '.join(reasons)}. Leave {'it' if len(names) == 1 else 'them'} out.")

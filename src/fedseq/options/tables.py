@@ -1,0 +1,222 @@
+"""Every name a user may write, as a row of a table: where it is, what it is, its hyper-parameters.
+
+Rows are plain data, so `--help` and checks need not import what they name; `load` does. To add a rule, a method, a
+metric, a model or an engine: write it in a file of its package, and a row here.
+"""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from fedseq.basics.errors import unknown
+from fedseq.options.option import AT_LEAST_0, AT_LEAST_1, BELOW_1, FROM_0_TO_1, POSITIVE, Range
+
+
+@dataclass(frozen=True)
+class Row:
+    place: str  # package.module:name
+    help: str = ""
+
+    def load(self) -> Any:
+        module, _, name = self.place.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+
+class Table(dict[str, AnyRow]):
+    def __init__(self, kind: str, rows: Mapping[str, AnyRow]):
+        super().__init__(rows)
+        self.kind = kind
+
+    def row(self, name: str) -> AnyRow:
+        if name not in self:
+            raise unknown(self.kind, name, self)
+        return self[name]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A hyper-parameter of a rule: an option's name, and the argument of the rule's function that it goes to."""
+
+    name: str
+    argument: str
+    default: Any
+    help: str
+    range: Range | None = None
+    kind: type = float
+    under: Mapping[str, Any] = field(default_factory=dict)  # other defaults, by topology
+
+
+@dataclass(frozen=True)
+class Rule(Row):
+    parameters: tuple[Parameter, ...] = ()
+    merges: bool = False  # it has a server rule of its own, which no other can take the place of
+
+
+LOCAL_RULES = Table("local rule", {
+    "fedavg": Rule("fedseq.algorithms:fedavg", "local SGD and the weighted mean"),
+    "fedprox": Rule(
+        "fedseq.algorithms.fedprox:fedprox", "pulls a client towards the model it was given",
+        (Parameter("mu", "mu", 0.01, "weight of the proximal term; 0 is FedAvg", AT_LEAST_0,
+                   under={"fedseqinter": 1.0}),),
+    ),
+    "scaffold": Rule(
+        "fedseq.algorithms.scaffold:scaffold", "corrects each gradient by control variates",
+        (Parameter("scaffold_option", "option", 1, "control variate by gradient (1) or by difference (2)",
+                   Range(lambda value: value in (1, 2), "1 or 2"), int),),
+    ),
+    "feddyn": Rule(
+        "fedseq.algorithms.feddyn:feddyn", "bends each client's loss so that optima agree",
+        (
+            Parameter("alpha_dyn", "alpha", 0.1, "weight of its penalty",
+                      Range(POSITIVE.holds, "greater than 0: the server divides by it (a tiny value is not FedAvg)"),
+                      under={"fedseqinter": 1.0}),
+            Parameter("feddyn_official", "official", False, "leave out the linear term, as the authors' code does",
+                      kind=bool),
+        ),
+        merges=True,
+    ),
+    "relay": Rule(
+        "fedseq.algorithms.relay:relay", "momentum that goes from client to client with the model",
+        (
+            Parameter("relay_momentum", "momentum", 0.9, "momentum along a chain; 0 is FedAvg", BELOW_1),
+            Parameter("relay_start", "start", 0.0, "share of the last round's mean velocity that chains start with",
+                      FROM_0_TO_1),
+        ),
+    ),
+})  # fmt: skip
+
+_MOMENTUM = Parameter("server_momentum", "momentum", 0.9, "momentum of the server", BELOW_1)
+
+
+def _server_lr(default: float) -> Parameter:
+    return Parameter("server_lr", "lr", default, "learning rate of the server", POSITIVE)
+
+
+SERVER_RULES = Table("server rule", {
+    "fedavgm": Rule("fedseq.algorithms.server:fedavgm", "momentum on the server", (_server_lr(1.0), _MOMENTUM)),
+    "fedadam": Rule("fedseq.algorithms.server:fedadam", "adaptive server optimiser", (_server_lr(0.01), _MOMENTUM)),
+    "fedyogi": Rule("fedseq.algorithms.server:fedyogi", "adaptive server optimiser", (_server_lr(0.01), _MOMENTUM)),
+    "lookahead": Rule(
+        "fedseq.algorithms.lookahead:lookahead", "units start from where the model is heading",
+        (Parameter("lookahead", "strength", 0.85, "how far ahead: share of the model's last change; 0 is none",
+                   BELOW_1),),
+    ),
+    "ghbm": Rule(
+        "fedseq.algorithms.ghbm:ghbm", "momentum over several rounds",
+        (_MOMENTUM, Parameter("momentum_rounds", "rounds", 5, "rounds of which momentum is the mean; 1/C or more",
+                              AT_LEAST_1, int)),
+    ),
+    "fairavg": Rule("fedseq.algorithms.server:fairavg", "every unit counts alike"),
+    "median": Rule("fedseq.algorithms.robust:median", "models far off do not count"),
+    "trimmed-mean": Rule("fedseq.algorithms.robust:trimmed_mean", "models far off do not count"),
+})  # fmt: skip
+
+# Behind any other rule: what is evaluated and saved, not what is trained.
+AVERAGES = Table("average", {
+    "ema": Rule(
+        "fedseq.algorithms.averages:ema", "evaluates and saves a moving average of the server's model",
+        (Parameter("ema_decay", "decay", 0.9, "weight of a model against that of the next; 0 is no average", BELOW_1),),
+    ),
+    "window": Rule(
+        "fedseq.algorithms.averages:window", "evaluates and saves the mean of the server's last models",
+        (Parameter("window", "models", 5, "how many models; 1 is no average", AT_LEAST_1, int),),
+    ),
+})  # fmt: skip
+
+TOPOLOGIES = Table("topology", {
+    "fedseq": Rule("fedseq.algorithms.fedseq:fedseq", "trains a superclient's clients one after another"),
+    "fedseqinter": Rule(
+        "fedseq.algorithms.fedseq:fedseqinter", "models wander over superclients, merged every N_S rounds",
+        (Parameter("merge_every", "merge_every", None, "rounds between merges; N_S by default", AT_LEAST_1, int),),
+    ),
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Approximator(Row):
+    probabilities: bool = False  # estimates are probability vectors over the classes
+    layers: slice | None = None  # the fully connected layers whose weights it reads; None reads logits
+
+
+APPROXIMATORS = Table("approximator", {
+    "confidence": Approximator("fedseq.grouping.approximators:confidence", "from logits", probabilities=True),
+    "classifier-all": Approximator("fedseq.grouping.approximators:reduce_weights", layers=slice(None)),
+    "classifier-last2": Approximator("fedseq.grouping.approximators:reduce_weights", layers=slice(-2, None)),
+    "classifier-last": Approximator("fedseq.grouping.approximators:reduce_weights", layers=slice(-1, None)),
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Metric(Row):
+    probabilities: bool = False  # means something for probability vectors only
+
+
+METRICS = Table("metric", {
+    name: Metric(f"fedseq.grouping.metrics:{name}", probabilities=name in ("kl", "gini"))
+    for name in ("cosine", "euclidean", "wasserstein", "kl", "gini")
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Method(Row):
+    metrics: Literal["any", "optional", "none"] | str = "any"  # or the name of the only one it takes
+
+    @property
+    def estimates(self) -> bool:
+        return self.metrics != "none"
+
+
+METHODS = Table("method", {
+    "random": Method("fedseq.grouping.methods:random", metrics="none"),
+    "kmeans": Method("fedseq.grouping.methods:kmeans", metrics="euclidean"),
+    "greedy": Method("fedseq.grouping.methods:greedy"),
+    "exchange": Method("fedseq.grouping.methods:exchange", metrics="optional"),  # a metric only to start with
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Model(Row):
+    takes: Literal["any", "pictures", "series", "text"] = "any"  # (channels, height, width), (channels, time), (time,)
+    smallest: int = 0  # sides of pictures, or length of series
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether it can be built for inputs of this shape."""
+        dimensions = {"any": len(shape), "pictures": 3, "series": 2, "text": 1}[self.takes]
+        return len(shape) == dimensions and min(shape[1:], default=self.smallest) >= self.smallest
+
+    @property
+    def wanted(self) -> str:
+        """The inputs that fit, in words."""
+        if self.takes == "text":
+            return "text, whose inputs are lists of characters by number"
+        size = f"{self.smallest}x{self.smallest}" if self.takes == "pictures" else f"{self.smallest} points in time"
+        return f"{self.takes} of at least {size}"
+
+
+MODELS = Table("model", {
+    "lenet5": Model("fedseq.models.networks:LeNet5", takes="pictures", smallest=16),
+    "mlp": Model("fedseq.models.networks:MLP"),
+    "small-cnn": Model("fedseq.models.networks:SmallCNN", takes="pictures", smallest=4),
+    "resnet20": Model("fedseq.models.resnet:ResNet20", takes="pictures", smallest=8),
+    "gru": Model("fedseq.models.networks:GRU", takes="text"),
+    "cnn1d": Model("fedseq.models.networks:CNN1d", takes="series", smallest=4),
+})  # fmt: skip
+
+ENGINES = Table("engine", {
+    "processes": Row("fedseq.engines.processes:open_processes"),
+    "ray": Row("fedseq.engines:open_ray"),
+    "serial": Row("fedseq.engines.serial:open_serial"),
+})  # fmt: skip
+
+PARTITIONS = Table("partition", {
+    name: Row(f"fedseq.data.partition:{name}") for name in ("hsu", "official", "iid", "shards")
+})  # fmt: skip
+
+AUGMENTATIONS = Table("augmentation", {
+    "crop-flip": Row("fedseq.training.augmentation:crop_flip"),
+    "none": Row("fedseq.training.augmentation:none"),
+})  # fmt: skip

@@ -1,0 +1,137 @@
+"""Options as text: reading flags and YAML files, and writing them down. Nothing in a file is executed."""
+
+import math
+import reprlib
+import types
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedseq.basics.errors import FedSeqError, unknown
+from fedseq.basics.files import open_plain
+from fedseq.options.config import Config
+from fedseq.options.lookup import all_options
+from fedseq.options.option import flag
+
+_PRESETS = files("fedseq.options") / "presets"
+_KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+_LONGEST = 64_000  # bytes of a config file; one with every option has 2000
+_DEEPEST = 10  # lists in lists of a config file; there is no use for any but those of a rule of one's own
+
+
+class _Loader(yaml.SafeLoader):
+    """Without aliases, by which a few lines can stand for billions of values, and numbers too long to write."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias (*name), which options do not need")
+        return super().compose_node(parent, index)
+
+    def fetch_flow_collection_start(self, token: Any) -> None:
+        if self.flow_level >= _DEEPEST:  # which takes the longer to find out the deeper it is
+            raise yaml.YAMLError("lists in lists in lists")
+        super().fetch_flow_collection_start(token)
+
+    def construct_yaml_int(self, node: Any) -> int:
+        number = super().construct_yaml_int(node)
+        if abs(number) > 10**300:
+            raise yaml.YAMLError("a number with hundreds of digits")
+        return number
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
+
+def coerce(name: str, value: Any) -> Any:
+    """The value of an option from a YAML file or a flag's text, in the option's type; None where none is given."""
+    if value is None or value == "null":
+        return None
+    if "." in name:  # of a user's own rule: what YAML would read
+        return _load(value) if isinstance(value, str) else value
+    everything = all_options()
+    if name not in everything:
+        raise unknown("option", name.replace("_", "-"), (known.replace("_", "-") for known in everything))
+    kind = next(kind for kind in everything[name].kinds if kind is not types.NoneType)
+    converted = _convert(kind, value)
+    if converted is None:
+        raise FedSeqError(f"{flag(name)} takes {_KIND_NAMES[kind]}, not {reprlib.repr(value)}.")
+    return converted
+
+
+def _convert(kind: type, value: Any) -> Any:
+    if kind is str:
+        return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+    if kind is bool:
+        return {"true": True, "false": False}.get(str(value).lower())
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    if kind is float:
+        return None if math.isnan(number) else number
+    try:
+        return int(value) if number.is_integer() else None
+    except ValueError:  # a text such as 1e3
+        return None
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The options in a YAML file, by name; nothing in the file is executed."""
+    try:
+        with open_plain(path) as file:
+            content = file.read(_LONGEST + 1)
+        if len(content) > _LONGEST:
+            raise FedSeqError(f"{path} has more than {_LONGEST} bytes, too many for a file of options.")
+        values = _load(content.decode("utf-8"))
+    except FileNotFoundError:
+        raise FedSeqError(
+            f"there is no config file {path}. Write one with: fedseq run --print-config > {path}"
+        ) from None
+    except OSError as error:
+        raise FedSeqError(f"cannot read config file {path}: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise FedSeqError(f"cannot read config file {path}: {error}") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise FedSeqError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise FedSeqError(f"{path} must hold 'option: value' lines. See: fedseq run --print-config")
+    return values
+
+
+def _load(text: str) -> Any:
+    return yaml.load(text, _Loader)
+
+
+def presets() -> dict[str, str]:
+    """The names of the presets, and what each is: the first line of its file."""
+    texts = {file.name.removesuffix(".yaml"): file.read_text("utf-8") for file in _PRESETS.iterdir()}
+    return {name: text.partition("\n")[0].lstrip("# ") for name, text in sorted(texts.items())}
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """The options of a preset, by name."""
+    if name not in presets():
+        raise unknown("preset", name, presets())
+    options: dict[str, Any] = yaml.safe_load(_PRESETS.joinpath(f"{name}.yaml").read_text("utf-8"))
+    return options
+
+
+def to_yaml(config: Config) -> str:
+    """What the run uses, by section, readable by `fedseq run FILE`. An option without effect is not there."""
+    everything, used = all_options(), config.options()
+    blocks = []
+    for section in sections():
+        named = [name for name in used if (everything[name].section if name in everything else "algorithm") == section]
+        if named:
+            blocks.append(f"# {section}\n" + yaml.safe_dump({name: used[name] for name in named}, sort_keys=False))
+    return "\n".join(blocks)
+
+
+def sections() -> list[str]:
+    return list(dict.fromkeys(found.section for found in all_options().values()))

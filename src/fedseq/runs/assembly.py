@@ -1,0 +1,237 @@
+"""What a run is made of: the names of a config turned into data, clients, model and algorithm."""
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedseq import algorithms
+from fedseq.algorithms.base import Algorithm
+from fedseq.basics import seeds
+from fedseq.basics.errors import MANY, FedSeqError, in_short, is_out_of_memory
+from fedseq.data import Dataset, load_dataset
+from fedseq.data.dataset import Scaling, Wanted
+from fedseq.data.natural import CLIENTS, EXAMPLES, client_indices, settle
+from fedseq.data.partition import partition_clients
+from fedseq.models import default_model, kernels, model_factory
+from fedseq.options.config import Config
+from fedseq.options.datasets import CATALOG
+from fedseq.options.private import is_private
+from fedseq.options.tables import MODELS
+from fedseq.options.uses import CONFIDENCE, is_central, watches_exemplars
+from fedseq.runs.private import check_algorithm
+from fedseq.training import weights
+from fedseq.training.examples import Examples, model_input
+from fedseq.training.jobs import Task, make_task
+from fedseq.training.reporter import Reporter
+from fedseq.training.sgd import build
+from fedseq.training.weights import FlatModel
+
+
+@dataclass(frozen=True)
+class Parts:
+    config: Config  # resolved
+    task: Task
+    algorithm: Algorithm
+    exemplars: Examples | None = None
+    groups: Sequence[tuple[int, ...]] | None = None  # superclients given by the user
+    names: tuple[str, ...] = ()  # of clients that exist, those that are only tested with at the end
+    class_names: tuple[str, ...] = ()  # none where the targets are numbers
+    scale: Scaling | None = None  # of features
+    dataset_digest: str = ""  # of data without a published name, by which runs on the same are recognised
+    test_source: str = ""  # where the test set was read from, if that is no data set: npz:FILE, folder:DIR, ...
+
+
+def named_parts(config: Config, reporter: Reporter) -> Parts:
+    """Turn the names of a resolved config into data, model and algorithm; the training data is dealt to clients."""
+    algorithm = algorithms.build(config)
+    dataset = read_dataset(config, reporter)
+    return assemble(config, dataset, deal(config, dataset), algorithm)
+
+
+def read_dataset(config: Config, reporter: Reporter) -> Dataset:
+    """The data set with its test set, and with the owners of its examples if clients are told apart by a column."""
+    columns = [config.clients_by] if config.clients_by else []
+    if config.holdout is not None and config.holdout_by not in (CLIENTS, EXAMPLES, config.clients_by):
+        columns.append(config.holdout_by)
+    data_dir = Path(config.data_dir) if config.data_dir else None
+    dataset = load_dataset(config.dataset, data_dir, reporter.stage, Wanted(tuple(columns), config.label_column))
+    rng = seeds.generator(config.seed, "holdout")
+    return settle(dataset, config.clients_by, config.holdout, config.holdout_by, rng)
+
+
+def deal(config: Config, dataset: Dataset) -> list[np.ndarray]:
+    """Each client's examples: whose they are, or to whom they are dealt."""
+    if dataset.owners is not None:
+        return [np.arange(len(dataset.y_train))] if is_central(config) else client_indices(dataset.owners)
+    rng = seeds.generator(config.seed, "partition")
+    return partition_clients(dataset.y_train, config.num_clients, config.alpha, rng, config.partition)
+
+
+def assemble(config: Config, dataset: Dataset, clients: Sequence[np.ndarray], algorithm: Algorithm) -> Parts:
+    """A data set and its clients with the model that the config names, or that fits the data."""
+    model = config.model or default_model(dataset.shape, dataset.is_text)
+    if model in MODELS and (MODELS[model].takes == "text") != dataset.is_text:
+        raise FedSeqError(
+            f"model '{model}' does not fit the data, which is {'' if dataset.is_text else 'not '}text. "
+            f"Use --model {default_model(dataset.shape, dataset.is_text)}."
+        )
+    if config.augment == "crop-flip" and len(dataset.shape) != 3:
+        raise FedSeqError(f"--augment crop-flip needs pictures, and the data has shape {dataset.shape}. Use none.")
+    config = replace(config, model=model)
+    factory = model_factory(model, dataset.shape, dataset.num_classes)
+    exemplars, test = split_test(config, test_of(config, dataset), dataset.class_names)
+    train = examples_of(dataset, dataset.x_train, dataset.y_train)
+    task = make_task(config, factory, train, clients, test, dataset.num_classes)
+    if ":" in model:
+        check_model(task, f"'{model}'", task.test)
+    names = dataset.owners.names if dataset.owners else ()
+    classes = dataset.class_names
+    digest = "" if config.dataset in CATALOG else _digest_of(dataset)
+    parts = Parts(
+        config, task, algorithm, exemplars, names=names, class_names=classes, scale=dataset.scale, dataset_digest=digest
+    )
+    return with_kernels(parts)
+
+
+def test_of(config: Config, dataset: Dataset) -> Examples:
+    """The whole test set, with the owners of its examples where they are looked at."""
+    test = examples_of(dataset, dataset.x_test, dataset.y_test)
+    if dataset.owners is None or not config.evaluate_clients:
+        return test
+    return replace(test, owner=looked_at(dataset.owners.test, config))
+
+
+def looked_at(owner: np.ndarray, config: Config) -> Tensor:
+    """Whose each test example is; -1 where its client is not among those that are evaluated one by one."""
+    if not len(owner):
+        raise FedSeqError("--evaluate-clients needs to know whose each test example is, and the data does not say it.")
+    present = np.unique(owner)
+    drawn = seeds.generator(config.seed, "evaluate-clients").permutation(present)[: config.evaluate_clients]
+    return torch.from_numpy(np.where(np.isin(owner, drawn), owner, -1))
+
+
+def check_model(task: Task, name: str, examples: Examples) -> None:
+    """One example through a user's model: what does not fit is told before anything is begun."""
+    built = build(task)
+    x = model_input(examples.x[:1], examples, built.channels_last)
+    given = f"{list(x.shape)} of {str(x.dtype).removeprefix('torch.')}"
+    try:
+        with torch.no_grad():
+            output = built.module.eval()(x)
+    except Exception as error:  # whatever a user's code may raise
+        if is_out_of_memory(error):
+            raise
+        raise FedSeqError(f"model {name} cannot take an input of {given}: it raises {in_short(error)}") from error
+    found = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
+    if found != [1, task.num_classes]:
+        raise FedSeqError(
+            f"model {name} gives {found} for an input of {given}; [1, {task.num_classes}] was expected, "
+            f"as the data has {task.num_classes} classes."
+        )
+
+
+def with_kernels(parts: Parts) -> Parts:
+    """The parts with their kernels settled: `auto` takes the fast ones where model and machine can."""
+    config, task = parts.config, parts.task
+    refuse_what_is_not_private(parts)
+    if config.kernels != "torch":
+        model = build(task)
+        x = model_input(task.test.x[:1], task.test, model.channels_last)
+        obstacle = kernels.obstacle(model.module, x)
+        if obstacle and config.kernels == "fast":
+            raise FedSeqError(f"--kernels fast cannot be used: {obstacle}. Use --kernels torch.")
+        config = replace(config, kernels="torch" if obstacle else "fast")
+    return replace(parts, config=config, task=replace(task, kernels=config.kernels))
+
+
+def refuse_what_is_not_private(parts: Parts) -> None:
+    """What neither options nor noise cover."""
+    if not is_private(parts.config):
+        return
+    check_algorithm(parts.config, parts.algorithm)
+    model = build(parts.task)
+    if len(model.vector) > len(model.parameters):
+        raise FedSeqError(
+            f"model {type(model.module).__name__} keeps statistics of its examples (BatchNorm's, or other buffers), "
+            "and --dp-clip is for parameters alone. Use a model without, such as one with GroupNorm."
+        )
+
+
+def examples_of(dataset: Dataset, x: np.ndarray, y: np.ndarray) -> Examples:
+    with warnings.catch_warnings():  # decoded data is mapped read-only, and nobody writes to it
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
+        return Examples(torch.from_numpy(dataset.scaled(x)), torch.from_numpy(y), dataset.mean, dataset.std)
+
+
+def _digest_of(dataset: Dataset) -> str:
+    return data_digest((dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test))
+
+
+def data_digest(*sets: tuple[np.ndarray, np.ndarray]) -> str:
+    """Of inputs and targets in any order, whoever holds them, and whichever are held out to test with."""
+    rows = [
+        hashlib.sha256(np.ascontiguousarray(x).tobytes() + y.tobytes()).digest()
+        for inputs, targets in sets
+        for x, y in zip(inputs, targets, strict=True)
+    ]
+    return hashlib.sha256(b"".join(sorted(rows))).hexdigest()[:16]
+
+
+def split_test(config: Config, test: Examples, class_names: Sequence[str]) -> tuple[Examples | None, Examples]:
+    """Public exemplars, where the run takes some, and what is left of the test set."""
+    if "exemplars" not in config.options():
+        return None, test
+    if watches_exemplars(config) and not class_names:
+        raise FedSeqError("--gate-check exemplars needs classes, and the targets are numbers: use --gate-check size.")
+    if CONFIDENCE.holds(config):
+        _refuse_too_few(config.exemplars, test, class_names)
+    return split_exemplars(test, config.exemplars)
+
+
+def _refuse_too_few(per_class: int, test: Examples, class_names: Sequence[str]) -> None:
+    """Before hours of pre-training: every class needs an exemplar, which is never the only example of it."""
+    otherwise = "use --approximator classifier-all or --method random"
+    if not per_class:
+        raise FedSeqError(f"--exemplars 0 leaves nothing to estimate clients by: give 1 or more, or {otherwise}.")
+    if not class_names:
+        raise FedSeqError(f"--approximator confidence needs classes, and the targets are numbers: {otherwise}.")
+    counts = np.bincount(test.y.cpu().numpy(), minlength=len(class_names))
+    if scarce := [f"{name} ({count})" for name, count in zip(class_names, counts.tolist(), strict=True) if count < 2]:
+        raise FedSeqError(
+            "--approximator confidence takes an example of every class out of the test set, which holds too few of "
+            f"class {', '.join(scarce[:MANY])}. Add test examples, or {otherwise}."
+        )
+
+
+def split_exemplars(test: Examples, per_class: int) -> tuple[Examples | None, Examples]:
+    """D_pub: as many examples of each class, the same in every run.
+
+    At most a tenth of the smallest class, or one; never the only one of a class.
+    """
+    labels = test.y.cpu().numpy()
+    counts = np.bincount(labels)
+    each = min([per_class, *(max(1, count // 10) for count in counts if count > 1)])
+    rng = seeds.generator(0, "exemplars")
+    shuffled = [rng.permutation(np.flatnonzero(labels == c)) for c in range(len(counts))] if each else []
+    taken = np.sort(np.concatenate([found[:each] for found in shuffled if len(found) > 1] or [np.zeros(0, dtype=int)]))
+    if not len(taken):
+        return None, test
+    return _select(test, taken), _select(test, np.setdiff1d(np.arange(len(labels)), taken))
+
+
+def _select(examples: Examples, indices: np.ndarray) -> Examples:
+    chosen = torch.from_numpy(indices)
+    owner = None if examples.owner is None else examples.owner[chosen]
+    return replace(examples, x=examples.x[chosen], y=examples.y[chosen], owner=owner)
+
+
+def initial_weights(config: Config, task: Task, model: FlatModel) -> Tensor:
+    if config.init_weights:
+        return weights.read(Path(config.init_weights), model)
+    return weights.build_seeded(task.factory, seeds.integer(config.seed, "init"), config.device).vector

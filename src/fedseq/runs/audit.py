@@ -1,0 +1,144 @@
+"""Trying to break the promise of a private run: every client is a canary, and two attackers look for them.
+
+A canary that is in makes a change of its own direction, twice as long as the clip; one that is out makes none. The run
+is the real one: options, round loop, training, noise and merging. The attackers know every direction and do not know
+who is in. One sees what a client's successor and its predecessor see: the model before and after each visit. The other
+sees the initial and the final model alone. Both estimate the noise from what is left in all other directions.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedseq.algorithms.base import Hop, UploadAndMemory
+from fedseq.basics import seeds
+from fedseq.basics.errors import FedSeqError
+from fedseq.engines.serial import Evaluated, SerialEngine
+from fedseq.options.config import Config
+from fedseq.options.private import is_private, private_visits
+from fedseq.privacy.auditing import lower_bound
+from fedseq.runs.assembly import named_parts
+from fedseq.runs.experiment import execute
+from fedseq.training.chains import run_job
+from fedseq.training.jobs import Job, Result, Task, never
+from fedseq.training.reporter import QUIET, Reporter
+
+
+@dataclass(frozen=True)
+class Audit:
+    claimed: float
+    successor: float  # lower bounds on epsilon
+    reader: float
+    canaries: int
+    protects_from_successor: bool
+
+    @property
+    def broken(self) -> bool:
+        return self.reader > self.claimed or (self.protects_from_successor and self.successor > self.claimed)
+
+
+def audit(config: Config, reporter: Reporter = QUIET) -> Audit:
+    if not is_private(config):
+        raise FedSeqError("there is no promise to audit. Give --dp-clip, and --dp-noise or --dp-epsilon.")
+    parts = named_parts(replace(config, engine="serial", workers=None), reporter)
+    found: list[Witness] = []
+
+    def witness(_: Config, task: Task) -> Witness:
+        found.append(Witness(task, config))
+        return found[0]
+
+    with tempfile.TemporaryDirectory() as folder:
+        run = execute(parts, Path(folder) / "run", reporter, witness)
+    seen, claimed = found[0], run.metrics[-1]["epsilon"]
+    canaries = sorted(seen.visits)
+    present = [bool(seen.present[client]) for client in canaries]
+    secret = not private_visits(config) and config.dp_source == "seed"  # the reader does not know who was drawn
+    scores = reader_scores(seen, canaries, secret)
+    return Audit(
+        claimed=float("inf") if claimed is None else claimed,
+        successor=lower_bound([seen.scores[client] for client in canaries], present, config.dp_delta),
+        reader=lower_bound(scores, present, config.dp_delta),
+        canaries=len(canaries),
+        protects_from_successor=private_visits(config),
+    )
+
+
+class Witness(SerialEngine):
+    """The serial engine, hop by hop: it plants the canaries, and keeps what the attackers see."""
+
+    def __init__(self, task: Task, config: Config):
+        super().__init__(task)
+        assert config.dp_clip is not None
+        self.clip = config.dp_clip if np.isfinite(config.dp_clip) else 1.0
+        self.size, self.clients = len(self.model.parameters), len(task.clients)
+        if self.size < 2 * self.clients:
+            raise FedSeqError(f"{self.clients} canaries need a model of {2 * self.clients} parameters or more.")
+        self.signs = seeds.generator(config.seed, "canary-signs").choice([-1.0, 1.0], self.size)
+        self.present = seeds.generator(config.seed, "canaries").random(self.clients) < 0.5
+        self.scores: dict[int, float] = {}
+        self.visits: dict[int, int] = {}
+        self.first: Tensor | None = None
+        self.released: Tensor | None = None
+        self.fresh = False
+
+    def direction(self, client: int) -> Tensor:
+        """Of length 1, and at right angles to all others: random signs on coordinates of its own."""
+        found = np.zeros(self.size)
+        found[client :: self.clients] = self.signs[client :: self.clients]
+        return torch.from_numpy(found / np.linalg.norm(found)).float()
+
+    def run(self, jobs: Sequence[Job], stopped: Callable[[], bool] = never) -> Iterator[Result]:
+        self.fresh = True
+        for job in jobs:
+            self.first = job.start if self.first is None else self.first
+            current = job.start
+            for client, visit in job.hops:
+                planted = 2 * self.clip * self.direction(client) * float(self.present[client])
+                rule = replace(job.algorithm, correct=None, finish=partial(plant, change=planted))
+                hop = replace(job, hops=((client, visit),), start=current, algorithm=rule, memory={})
+                result = run_job(self.task, self.model, hop)
+                self.look(client, result.end - current)
+                current = result.end
+            examples = sum(len(self.task.clients[client]) for client in {client for client, _ in job.hops})
+            yield replace(result, start=job.start, end=current, hops=job.hops, examples=examples)
+
+    def look(self, client: int, change: Tensor) -> None:
+        """The successor's evidence that the client is in: the logarithm of the likelihood ratio, summed over visits."""
+        along, noise = project(change, self.direction(client), self.clip)
+        ratio = self.clip * (along - self.clip / 2) / noise**2
+        self.scores[client] = self.scores.get(client, 0.0) + ratio
+        self.visits[client] = self.visits.get(client, 0) + 1
+
+    def begin_evaluation(self, weights: Tensor) -> Evaluated:
+        if self.fresh:  # the first of a round is the server's model
+            self.released, self.fresh = weights.clone(), False
+        return super().begin_evaluation(weights)
+
+
+def plant(hop: Hop, change: Tensor) -> UploadAndMemory:
+    hop.weights.copy_(hop.start + change)
+    return {}, {}
+
+
+def project(change: Tensor, direction: Tensor, clip: float) -> tuple[float, float]:
+    """How far a change goes in a direction, and the standard deviation of its coordinates in all others."""
+    along = float(change.double() @ direction.double())
+    rest = change.double() - along * direction.double()
+    return along, max(float(rest.norm()) / len(change) ** 0.5, 1e-6 * clip)
+
+
+def reader_scores(seen: Witness, canaries: Sequence[int], secret: bool) -> list[float]:
+    """Half of the canaries are in, so that the mean tells what one in adds for each time it took part."""
+    assert seen.first is not None
+    assert seen.released is not None
+    change = (seen.released - seen.first)[: seen.size].double()
+    along = np.array([float(change @ seen.direction(client).double()) for client in canaries])
+    times = np.array([1 if secret else seen.visits[client] for client in canaries], dtype=float)
+    each = 2 * along.mean() / times.mean()
+    return [float(score) for score in each * times * (along - each * times / 2)]

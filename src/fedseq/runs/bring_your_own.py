@@ -1,0 +1,174 @@
+"""Bring your own: any model, any clients, any algorithm, any loss."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedseq import algorithms
+from fedseq.algorithms.base import Algorithm
+from fedseq.basics.errors import FedSeqError, in_short
+from fedseq.basics.identity import function_name
+from fedseq.models import own_factory
+from fedseq.options.algorithm_names import CENTRALIZED, parse_algorithm
+from fedseq.options.config import Config
+from fedseq.options.datasets import OWN
+from fedseq.options.resolve import resolve, resolve_with_object
+from fedseq.runs.assembly import Parts, data_digest, looked_at, split_test, with_kernels
+from fedseq.runs.experiment import execute
+from fedseq.runs.notebook import default_reporter
+from fedseq.runs.own_examples import LabelledData, as_pair
+from fedseq.runs.planning import Unit
+from fedseq.runs.reading import Run
+from fedseq.training.evaluation import predict
+from fedseq.training.examples import Examples
+from fedseq.training.jobs import Task, make_task
+from fedseq.training.reporter import Reporter
+from fedseq.training.sgd import build
+
+
+def federate(
+    model: Callable[..., nn.Module],
+    clients: Sequence[LabelledData],
+    test: LabelledData,
+    algorithm: str | Algorithm = "fedseq",
+    *,
+    loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
+    groups: Sequence[Sequence[int]] | None = None,
+    test_clients: Sequence[Any] | None = None,
+    folder: str | Path | None = None,
+    reporter: Reporter | None = None,
+    **options: Any,
+) -> Run:
+    """Train your own model on your own clients: a factory, examples per client, a test set and an algorithm.
+
+    Examples are an (x, y) pair of tensors, a torch Dataset of such pairs, or a Hugging Face dataset with a column of
+    labels. The factory, such as the class, is called with (shape, num_classes), (num_classes) or nothing, as it asks.
+    Options are those of the command line (rounds, lr, fraction, ...). Giving the same folder again continues the run.
+    With `test_clients`, whose each test example is, `evaluate_clients` tells how the model does for each client.
+    """
+    pairs = [as_pair(client, f"client {number}") for number, client in enumerate(clients)]
+    held_out = as_pair(test, "the test set")
+    _check_pairs([*pairs, held_out])
+    x, y = (torch.cat([pair[i] for pair in pairs]) for i in (0, 1))
+    ends = np.cumsum([len(targets) for _, targets in pairs])
+    indices = np.split(np.arange(len(y)), ends[:-1])
+    return federate_indexed(
+        model, (x, y), indices, held_out, algorithm,
+        loss=loss, groups=groups, test_clients=test_clients, folder=folder, reporter=reporter, **options,
+    )  # fmt: skip
+
+
+def federate_indexed(
+    model: Callable[..., nn.Module],
+    train: LabelledData,
+    clients: Sequence[np.ndarray],
+    test: LabelledData,
+    algorithm: str | Algorithm = "fedseq",
+    *,
+    loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
+    groups: Sequence[Sequence[int]] | None = None,
+    test_clients: Sequence[Any] | None = None,
+    names: Sequence[str] = (),
+    folder: str | Path | None = None,
+    reporter: Reporter | None = None,
+    **options: Any,
+) -> Run:
+    """As `federate`, for clients that are index arrays into one training set; they may share examples."""
+    if isinstance(model, nn.Module) or not callable(model):
+        raise FedSeqError("model must be a function that builds a module, such as the class itself, not a module.")
+    if not isinstance(algorithm, str | Algorithm):
+        raise FedSeqError(f"algorithm must be a name or an Algorithm, not {algorithm!r}.")
+    (x, y), (x_test, y_test) = as_pair(train, "the training set"), as_pair(test, "the test set")
+    num_classes = 0 if y.is_floating_point() else int(torch.cat([y, y_test]).max()) + 1
+    config = _resolve_own(algorithm, len(clients), bool(num_classes), groups is not None, options)
+    if config.algorithm == CENTRALIZED:
+        clients = [np.concatenate(clients)]
+    built = algorithms.build(config) if isinstance(algorithm, str) else algorithm
+    tested = Examples(x_test, y_test, owner=_owner(test_clients, len(y_test), config))
+    classes = tuple(map(str, range(num_classes)))
+    exemplars, held_out = split_test(config, tested, classes)
+    factory = own_factory(model, function_name(model), tuple(x.shape[1:]), num_classes)
+    task = make_task(config, factory, Examples(x, y), clients, held_out, num_classes, loss)
+    _check_model(task)
+    if groups is not None and not built.superclients:
+        raise FedSeqError(f"groups are for algorithms with superclients, such as fedseq, and not for {built.name}.")
+    chosen = _checked_groups(groups, clients) if groups is not None else None
+    digest = data_digest(
+        (x.numpy(force=True), y.numpy(force=True)), (x_test.numpy(force=True), y_test.numpy(force=True))
+    )
+    parts = Parts(config, task, built, exemplars, chosen, tuple(names), classes, dataset_digest=digest)
+    return execute(with_kernels(parts), folder, reporter or default_reporter())
+
+
+def _owner(test_clients: Sequence[Any] | None, examples: int, config: Config) -> Tensor | None:
+    if not config.evaluate_clients:
+        return None
+    if test_clients is None or len(test_clients) != examples:
+        raise FedSeqError("evaluate_clients needs test_clients: whose each test example is, one for each.")
+    return looked_at(np.unique(np.asarray(test_clients), return_inverse=True)[1], config)
+
+
+def _resolve_own(
+    algorithm: str | Algorithm, num_clients: int, classes: bool, grouped: bool, options: Mapping[str, Any]
+) -> Config:
+    """The config of a run whose data and model, and perhaps algorithm and groups, are given as objects."""
+    superclients = parse_algorithm(algorithm).superclients if isinstance(algorithm, str) else algorithm.superclients
+    if grouped and "method" in options:
+        raise FedSeqError("groups are given, so that method has no effect. Leave one of them out.")
+    own = {"dataset": OWN, "model": OWN, "rounds": 100}
+    own |= {"method": "random"} if superclients and (grouped or not classes) else {}
+    own |= {} if algorithm == CENTRALIZED else {"num_clients": num_clients}
+    if isinstance(algorithm, str):
+        return resolve({**own, **options, "algorithm": algorithm})
+    return resolve_with_object({**own, **options}, algorithm.name, superclients)
+
+
+def _check_pairs(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Every client and the test set: as many inputs as targets, and targets of one kind."""
+    if len(pairs) == 1:
+        raise FedSeqError("there are no clients. Give a list with an (x, y) pair for each.")
+    for number, (x, y) in enumerate(pairs):
+        who = "the test set" if number == len(pairs) - 1 else f"client {number}"
+        if len(x) != len(y):
+            raise FedSeqError(f"{who} has {len(x)} inputs and {len(y)} targets.")
+    kinds = {y.is_floating_point() for _, y in pairs}
+    if len(kinds) > 1:
+        raise FedSeqError("some targets are classes (integers) and some are numbers (floats). Give all of one kind.")
+
+
+def _check_model(task: Task) -> None:
+    """Two examples through the model and the loss, so that what does not fit is told here and not by a worker."""
+    if not task.train.y.is_floating_point() and len(task.train.y) and int(task.train.y.min()) < 0:
+        raise FedSeqError(f"class {int(task.train.y.min())} is negative. Classes are numbered from 0.")
+    model = build(task)
+    two = replace(task.train, x=task.train.x[:2], y=task.train.y[:2])
+    try:
+        for outputs, part in predict(model, model.vector.clone(), two):
+            task.loss(outputs, two.y[part])
+    except Exception as error:  # whatever a user's code may raise
+        raise FedSeqError(f"the model or the loss cannot take a client's examples: {in_short(error)}") from error
+
+
+def _checked_groups(groups: Sequence[Sequence[int]], clients: Sequence[np.ndarray]) -> list[Unit]:
+    """A user's superclients: each client that holds examples once; those without are left out, as everywhere."""
+    named = Counter(int(client) for group in groups for client in group)
+    strangers = [client for client in named if not 0 <= client < len(clients)]
+    twice = [client for client, times in named.items() if times > 1]
+    if strangers:
+        raise FedSeqError(f"groups name client {strangers[0]}, and there are clients 0 to {len(clients) - 1}.")
+    if twice:
+        raise FedSeqError(f"groups name client {twice[0]} more than once. Every client belongs to one superclient.")
+    left_out = [client for client, indices in enumerate(clients) if len(indices) and client not in named]
+    if left_out:
+        raise FedSeqError(
+            f"groups leave out client {left_out[0]}{f' and {len(left_out) - 1} more' if left_out[1:] else ''}, which "
+            "would count as a client and never be trained. Name every client in a group, or give only those clients."
+        )
+    held = [tuple(int(client) for client in group if len(clients[client])) for group in groups]
+    return [group for group in held if group]

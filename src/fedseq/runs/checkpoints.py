@@ -1,0 +1,248 @@
+"""Checkpoints of a run: complete, checksummed, atomic. Only safetensors and JSON; nothing that can execute is read.
+
+    checkpoints/000120.json            the manifest: round, SHA-256 of every file and of itself, and what it vouches for
+    checkpoints/000120.safetensors     the algorithm's state
+    checkpoints/best-000093.safetensors     the best model so far, of round 93, where it is kept
+    checkpoints/memory/17-119.safetensors   client 17's memory, last changed in round 119
+
+The manifest is written last and renamed into place: a checkpoint exists when its manifest does. Clients' memory is
+written only for the clients that changed, and shared between checkpoints; the last two checkpoints are kept.
+
+Memory that RAM has no room for is written to the very file that the next checkpoint would write, only earlier. Until
+then no manifest vouches for it: a run that is killed goes back to its last checkpoint, and writes it again.
+"""
+
+import hashlib
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedseq.basics.errors import FedSeqError
+from fedseq.basics.files import read_plain, write_atomically
+from fedseq.runs.enough import Best
+from fedseq.runs.evidence import EVIDENCE, Evidence
+from fedseq.runs.snapshots import Snapshot
+from fedseq.runs.tensor_files import DamagedFile, Stored, read_tensors, write_tensors
+from fedseq.training.gate import GateMemory
+from fedseq.training.jobs import Memory
+
+FORMAT = 3
+KEPT = 2
+_MANIFEST = re.compile(r"\d{6,}\.json")
+_OURS = re.compile(r"(best-)?\d{6,}\.safetensors|memory/\d+-\d+\.safetensors")  # no other file is ever read or removed
+
+
+class CheckpointWriter:
+    """Writes checkpoints in the background, one at a time; what fails is raised at the next call.
+
+    A round's state is never changed in place, so that training can go on while it is written.
+    """
+
+    def __init__(self, folder: Path, evidence: Callable[[], Evidence]):
+        self.folder = folder
+        self.evidence = evidence  # of what else is in the run folder, as of now
+        self.thread = ThreadPoolExecutor(1, "checkpoint")
+        self.pending: Future[None] | None = None
+
+    def __enter__(self) -> "CheckpointWriter":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            self.wait()
+        finally:
+            self.thread.shutdown()
+
+    def save(self, snapshot: Snapshot) -> None:
+        self.wait()
+        self.pending = self.thread.submit(save_checkpoint, self.folder, snapshot, self.evidence())
+
+    def spill(self, snapshot: Snapshot, limit: float | None) -> Snapshot:
+        """The snapshot with at most `limit` GiB of clients' memory in RAM; what changed longest ago goes to files."""
+        in_ram = {client: kept for client, kept in snapshot.memory.items() if not isinstance(kept, Stored)}
+        sizes = {client: sum(tensor.nbytes for tensor in kept.values()) for client, kept in in_ram.items()}
+        excess = sum(sizes.values()) - (float("inf") if limit is None else limit * 2**30)
+        if excess <= 0:
+            return snapshot
+        self.wait()  # what a checkpoint does not know of, it would take for old
+        folder, memory = self.folder, dict(snapshot.memory)
+        written = _written(folder)
+        for client in sorted(sizes, key=lambda client: (snapshot.changed[client], client)):
+            if excess <= 0:
+                break
+            memory[client] = _store(folder, client, snapshot, written)
+            excess -= sizes[client]
+        return replace(snapshot, memory=memory)
+
+    def wait(self) -> None:
+        pending, self.pending = self.pending, None
+        if pending is not None:
+            pending.result()
+
+
+def save_checkpoint(folder: Path, snapshot: Snapshot, evidence: Evidence) -> None:
+    """Write what changed since the last checkpoint, then the manifest, then drop what nobody needs any more."""
+    written = _written(folder)
+    files = {}
+    for client in sorted(snapshot.changed):
+        stored = _store(folder, client, snapshot, written)
+        files[stored.path.relative_to(folder).as_posix()] = stored.digest
+    name = f"{snapshot.round:06d}.safetensors"
+    files[name] = write_tensors(folder / name, snapshot.state)
+    if snapshot.best is not None:
+        best = _best_file(snapshot.best.round)
+        files[best] = written.get(best) or write_tensors(folder / best, snapshot.best_model)
+    manifest: dict[str, Any] = {
+        "format": FORMAT,
+        "round": snapshot.round,
+        "state": name,
+        "evidence": evidence,
+        **snapshot.gate.written(),
+        "best": snapshot.best,
+        "visits": list(snapshot.visits),
+        "files": files,
+    }
+    manifest["sha256"] = _manifest_digest(manifest)
+    write_atomically(folder / f"{snapshot.round:06d}.json", json.dumps(manifest, indent=1).encode())
+    _drop_old(folder)
+
+
+def _best_file(round_: int) -> str:
+    return f"best-{round_:06d}.safetensors"
+
+
+def _store(folder: Path, client: int, snapshot: Snapshot, written: Mapping[str, str]) -> Stored:
+    """The client's memory in its file, where it may be already."""
+    kept = snapshot.memory[client]
+    if isinstance(kept, Stored):
+        return kept
+    name = f"memory/{client}-{snapshot.changed[client]}.safetensors"
+    digest = written.get(name) or write_tensors(folder / name, kept)
+    device = str(next((tensor.device for tensor in kept.values()), "cpu"))
+    return Stored(folder / name, digest, tuple(kept), device)
+
+
+def _written(folder: Path) -> dict[str, str]:
+    """Files that an undamaged manifest vouches for, with their digests: they need not be written again."""
+    digests = {name: digest for _, manifest in _manifests(folder) for name, digest in manifest["files"].items()}
+    return {name: digest for name, digest in digests.items() if (folder / name).exists()}
+
+
+def _manifests(folder: Path) -> Iterable[tuple[Path, dict[str, Any]]]:
+    """The undamaged manifests, newest first."""
+    for path in _newest_first(folder):
+        manifest = _read_manifest(path)
+        if manifest is not None:
+            yield path, manifest
+
+
+def newest_evidence(folder: Path) -> Evidence | None:
+    """What the newest undamaged manifest vouches for; None where there is none."""
+    return next((manifest["evidence"] for _, manifest in _manifests(folder)), None)
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    found = [path for path in folder.glob("*.json") if _MANIFEST.fullmatch(path.name)]
+    return sorted(found, key=lambda path: int(path.stem), reverse=True)
+
+
+def _read_manifest(path: Path) -> dict[str, Any] | None:
+    """None where it is damaged; one of another version of ours is refused."""
+    try:
+        manifest = json.loads(read_plain(path))
+        if manifest["sha256"] != _manifest_digest(manifest):
+            return None
+        if manifest.get("format") != FORMAT:
+            raise FedSeqError(f"{path} was written by another version of fedseq (format {manifest.get('format')}).")
+        # Whoever can write a manifest can write its checksum: it may name nothing outside of its folder.
+        sound = all(_OURS.fullmatch(name) for name in manifest["files"]) and manifest["state"] in manifest["files"]
+        sound = sound and "round" in manifest and manifest["evidence"].keys() >= EVIDENCE
+        GateMemory.read(manifest)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return manifest if sound else None
+
+
+def _manifest_digest(manifest: Mapping[str, Any]) -> str:
+    body = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _drop_old(folder: Path) -> None:
+    manifests = [
+        (path, manifest)
+        for path, manifest in _manifests(folder)
+        if all((folder / f).exists() for f in manifest["files"])
+    ]
+    needed = {name for _, manifest in manifests[:KEPT] for name in manifest["files"]}
+    for path, _ in manifests[KEPT:]:
+        path.unlink(missing_ok=True)
+    for path in (*folder.glob("*.safetensors"), *folder.glob("memory/*.safetensors")):
+        name = path.relative_to(folder).as_posix()
+        if name not in needed and _OURS.fullmatch(name):
+            path.unlink(missing_ok=True)
+
+
+def load_checkpoint(
+    folder: Path, device: str = "cpu", damage: Callable[[Evidence], str | None] = lambda _: None
+) -> tuple[Snapshot, Evidence] | None:
+    """The newest good checkpoint; None if none was ever written. Damage is reported, never passed over in silence.
+
+    A checkpoint is good if its files are, and everything else that it vouches for, of which `damage` tells.
+    """
+    paths = _newest_first(folder)
+    bad: list[Path] = []
+    for path in paths:
+        try:
+            loaded = _load(path, device, damage)
+        except DamagedFile as error:
+            what, why = error.args
+            warnings.warn(f"checkpoint file {what} is damaged ({why}); trying the one before.", stacklevel=2)
+            bad += dict.fromkeys((path, what))  # what is written anew is not what this manifest vouches for
+            continue
+        for damaged in bad:  # kept for whoever wants to look, under a name that no later checkpoint takes for good
+            if damaged.exists():
+                damaged.replace(damaged.with_name(f"{damaged.name}.damaged"))
+        return loaded
+    if paths:
+        raise FedSeqError(
+            f"every checkpoint in {folder} is damaged, or what it belongs to, so the run cannot be continued: {why}. "
+            f"Nothing was changed. To begin anew and keep what is there, run: fedseq resume {folder.parent} --restart"
+        )
+    return None
+
+
+def _load(path: Path, device: str, damage: Callable[[Evidence], str | None]) -> tuple[Snapshot, Evidence]:
+    """A checkpoint by its manifest; DamagedFile(which, why) where something is wrong with it."""
+    manifest = _read_manifest(path)
+    if manifest is None:
+        raise DamagedFile(path, "it is not what was written")
+    if reason := damage(manifest["evidence"]):
+        raise DamagedFile(path, reason)
+    snapshot = Snapshot(
+        manifest["round"], {}, gate=GateMemory.read(manifest),
+        best=Best(*manifest["best"]) if manifest.get("best") else None,  # earlier versions kept neither
+        visits=tuple(manifest.get("visits", ())),
+    )  # fmt: skip
+    memory: dict[int, Memory | Stored] = {}
+    for name, digest in manifest["files"].items():
+        file = path.parent / name
+        try:
+            tensors = read_tensors(file, digest, device)
+        except DamagedFile as error:
+            raise DamagedFile(file, str(error)) from None
+        if name == manifest["state"]:
+            snapshot.state = tensors
+        elif name.startswith("best-"):
+            snapshot.best_model = tensors
+        else:
+            client, round_ = (int(part) for part in file.stem.split("-"))
+            memory[client] = Stored(file, digest, tuple(tensors), device)  # it is read again when it is needed
+            snapshot.changed[client] = round_
+    snapshot.memory = memory
+    return snapshot, manifest["evidence"]

@@ -1,0 +1,225 @@
+"""From a config, or from a user's own model and data, to a finished run folder."""
+
+import contextlib
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedseq.algorithms.base import Setting, initial_state
+from fedseq.algorithms.robust import too_few
+from fedseq.basics.errors import FedSeqError
+from fedseq.basics.files import digest
+from fedseq.engines import open_engine
+from fedseq.grouping.superclients import form_superclients
+from fedseq.options.config import Config
+from fedseq.options.resolve import resolve
+from fedseq.options.trust import refuse_code
+from fedseq.options.uses import watches_exemplars
+from fedseq.runs.assembly import Parts, initial_weights, named_parts
+from fedseq.runs.card import card_of
+from fedseq.runs.checkpoints import load_checkpoint, save_checkpoint
+from fedseq.runs.evidence import RoundLog, damage
+from fedseq.runs.folder import RunFolder
+from fedseq.runs.notebook import default_reporter
+from fedseq.runs.opening import OpenFolder, open_folder, reopen_folder
+from fedseq.runs.planning import Setup, Unit, units_per_round
+from fedseq.runs.private import make_budget, open_ledger, used_up
+from fedseq.runs.reading import Run
+from fedseq.runs.rounds import final_model, run_rounds
+from fedseq.runs.snapshots import Snapshot
+from fedseq.runs.stopping import Interrupted
+from fedseq.tracking import check_installed, tracked
+from fedseq.training import weights
+from fedseq.training.failures import attackers, poisoned
+from fedseq.training.jobs import Engine, Task
+from fedseq.training.reporter import QUIET, Reporter, Steadfast
+from fedseq.training.sgd import build, one_thread
+
+MakeEngine = Callable[[Config, Task], Engine]
+
+
+def run(
+    config: Config | Mapping[str, Any] | None = None,
+    folder: str | Path | None = None,
+    *,
+    reporter: Reporter | None = None,
+    **options: Any,
+) -> Run:
+    """Run an experiment by names, e.g. run(dataset="digits", algorithm="fedseq", rounds=30).
+
+    The run folder is a new one under runs/ unless given; a folder that holds an unfinished run with the same config is
+    continued. In a notebook a bar shows how far it is, unless a `reporter` does.
+    """
+    reporter = reporter or default_reporter()
+    base = config.options() if isinstance(config, Config) else dict(config or {})
+    resolved = config if isinstance(config, Config) and not options else resolve({**base, **options})
+    with open_folder(folder, resolved) as opened:
+        return run_in(opened, named_parts(opened.continued(resolved), reporter), reporter)
+
+
+def resume(
+    folder: str | Path,
+    *,
+    restart: bool = False,
+    trust: bool = False,
+    reporter: Reporter | None = None,
+    **changes: Any,
+) -> Run:
+    """Continue a run by names from its last checkpoint, bit for bit as if it had never stopped.
+
+    With `restart` it begins anew with the same options, and what was there is kept in a folder inside the run's. Code
+    that the folder names, such as a model of your own, is imported only with `trust`.
+    """
+    reporter = reporter or default_reporter()
+    with reopen_folder(Path(folder)) as (opened, saved):
+        if saved.engine == "flower":
+            raise FedSeqError(
+                f"{folder} belongs to a federation: fedseq federation run DIR, or flwr run, continues it."
+            )
+        if saved.dataset == "own":
+            raise FedSeqError(
+                f"{folder} was made in Python with data of its own: call the same function with this folder."
+            )
+        resolved = resolve(changes, saved.options())
+        refuse_code(resolved.options(), folder, changes, trust)
+        opened.refuse(resolved)
+        parts = named_parts(resolved, reporter)
+        if restart:
+            opened, where = opened.restart()
+            reporter.note(f"starting anew; what was in {folder} is now in {where}")
+        return run_in(opened, parts, reporter)
+
+
+def execute(
+    parts: Parts, folder: str | Path | None, reporter: Reporter = QUIET, make_engine: MakeEngine = open_engine
+) -> Run:
+    """Run, or continue, in this folder."""
+    with open_folder(folder, parts.config) as opened:
+        return run_in(opened, parts, reporter, make_engine)
+
+
+def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_engine: MakeEngine = open_engine) -> Run:
+    """Run, or continue what the folder holds."""
+    parts = _under_attack_and_watch(parts)
+    config, task, files, reporter = parts.config, parts.task, opened.files, Steadfast(reporter)
+    sizes = [len(indices) for indices in task.clients]
+    # The server's sums need no second thread, which would compete with the workers.
+    check_installed(config)
+    with _terminate_as_interrupt(), one_thread():
+        opened.describe(parts)
+        found = opened.before
+        before = Run(files.path, config, found.metrics if found else [], found is not None and found.has_weights)
+        damaged = files.damaged() if before.finished else []
+        if before.finished and not damaged:
+            return before
+        if damaged:
+            reporter.note(f"{' and '.join(damaged)} in {files.path} changed since the run ended")
+        engine = make_engine(config, task)  # before the checkpoint, which workers would keep alive
+        try:
+            saved = load_checkpoint(files.checkpoints, config.device, partial(damage, files))
+            if saved is None:
+                files.refuse_history()
+            model = build(task)
+            theta = initial_weights(config, task, model)
+            ledger = open_ledger(config, files, len(sizes))
+            visits = ledger.start(config, sizes, parts.groups is not None) if ledger and saved is None else ()
+            units = _units(parts, files, saved is not None, engine, theta, reporter)
+            per_round = units_per_round(config.fraction, len(units))
+            setting = Setting(len(task.clients), len(units), per_round, len(model.parameters))
+            if doubt := too_few(parts.algorithm, setting):
+                warnings.warn(doubt, stacklevel=2)
+            grouped = digest(files.superclients) if parts.algorithm.superclients else None
+            setup = Setup(
+                config=config,
+                algorithm=parts.algorithm,
+                units=units,
+                sizes=sizes,
+                attackers=attackers(config, len(task.clients)),
+                setting=setting,
+                log=RoundLog(files, parts, grouped, saved[1] if saved else None),
+                privacy=make_budget(config, ledger, per_round / len(units)),
+            )
+            if saved is None:  # from now on there is always a checkpoint to continue from
+                snapshot = Snapshot(0, initial_state(parts.algorithm, theta, setting), visits=visits)
+                save_checkpoint(files.checkpoints, snapshot, setup.log.evidence())
+            else:
+                snapshot = saved[0]
+            metrics = [record for record in before.metrics if record["round"] <= snapshot.round]
+            reporter.begin(config, files.path, snapshot.round)
+            with tracked(config, files.tracking, metrics, reporter.note) as track:
+                if not Run(files.path, config, metrics, False).complete:
+                    for record, timing, snapshot in run_rounds(setup, engine, snapshot):  # noqa: B007, B020
+                        metrics.append(record)
+                        reporter.round({**record, "seconds": timing})
+                        track(record)
+        except KeyboardInterrupt:
+            raise Interrupted(files.path) from None
+        finally:
+            engine.close()
+        best = weights.named(model, snapshot.best_model["weights"]) if snapshot.best else None
+        files.write_weights(weights.named(model, final_model(setup, snapshot.state)), best, card_of(parts).metadata())
+    run = Run(files.path, config, metrics, True)
+    if setup.privacy and not run.complete:
+        warnings.warn(
+            used_up(config, snapshot.round, setup.privacy.spent(snapshot.visits, snapshot.round)), stacklevel=2
+        )
+    return run
+
+
+def _under_attack_and_watch(parts: Parts) -> Parts:
+    """Attackers' data as they falsified it; exemplars where the gate looks at them."""
+    config, task = parts.config, parts.task
+    task = replace(task, train=poisoned(config, task.train, task.clients, task.num_classes))
+    if watches_exemplars(config):
+        if parts.exemplars is None:
+            raise FedSeqError(
+                "--gate-check exemplars needs public exemplars of classes, and this test set gives none. "
+                "Use --gate-check size."
+            )
+        x, y = (tensor.to(config.device) for tensor in (parts.exemplars.x, parts.exemplars.y))
+        task = replace(task, exemplars=replace(parts.exemplars, x=x, y=y))
+    return replace(parts, task=task)
+
+
+@contextlib.contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """SIGTERM before the first round, which has its own way to stop, is taken as Ctrl-C.
+
+    Also where Ctrl-C itself is ignored, as in what a shell starts in the background.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _units(
+    parts: Parts, files: RunFolder, continued: bool, engine: Engine, theta: Tensor, reporter: Reporter
+) -> Sequence[Unit]:
+    """The clients that hold examples, or the superclients they are grouped into."""
+    if not parts.algorithm.superclients:
+        return [(client,) for client, indices in enumerate(parts.task.clients) if len(indices)]
+    if continued:
+        formed = files.read_superclients()
+        if parts.groups is not None and formed != list(parts.groups):
+            raise FedSeqError(f"{files.path} holds a run with other groups. Choose another folder.")
+        return formed
+    if parts.groups is not None:
+        files.write_superclients({"method": "given", "superclients": parts.groups})
+        return parts.groups
+    superclients = form_superclients(
+        parts.config, parts.task, parts.exemplars, engine, theta, files.pretraining, reporter
+    )
+    files.write_superclients(superclients.describe())
+    return superclients.grouping.groups

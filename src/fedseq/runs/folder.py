@@ -1,0 +1,244 @@
+"""A run folder: everything a run leaves behind, by name. Nobody else knows these names.
+
+config.yaml           every option, resolved: `fedseq run config.yaml` repeats the run
+environment.json      versions, git revision, seed
+clients.json          examples per client and class
+superclients.json     the groups, where there are any
+metrics.jsonl         a line a round; no clock, host or engine, so that the same run gives the same bytes
+timing.jsonl          a line a round: seconds
+model.json            what it takes to use the model: its name, shape and scaling of inputs, names of classes
+weights.safetensors   the final model as named tensors, with the same in its metadata
+weights-best.safetensors   the model of the best evaluation; with --patience
+SHA256SUMS            of a finished run; `sha256sum -c SHA256SUMS` checks it, as whoever reads the model does
+tracking/             what trackers keep, where some are asked for
+checkpoints/          what `fedseq resume` continues from
+privacy.json          visits to each client, where noise is drawn anew: what they have spent is never taken back
+pretraining/          what clients are estimated by; needed until they are grouped
+"""
+
+import contextlib
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedseq.basics.errors import FedSeqError
+from fedseq.basics.files import digest, read_json, read_plain, remove_leftovers, write_atomically, write_json
+from fedseq.options.config import Config
+from fedseq.options.resolve import recorded
+from fedseq.options.text import read_yaml, to_yaml
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CONFIG, ENVIRONMENT, CLIENTS, SUPERCLIENTS = "config.yaml", "environment.json", "clients.json", "superclients.json"
+METRICS, TIMING, MODEL = "metrics.jsonl", "timing.jsonl", "model.json"
+WEIGHTS, BEST = "weights.safetensors", "weights-best.safetensors"
+CHECKPOINTS, PRETRAINING, TRACKING, LOCK, SUMS = "checkpoints", "pretraining", "tracking", ".lock", "SHA256SUMS"
+LEDGER = "privacy.json"  # stays where a run is begun anew: its clients are the same
+STUDY = "group.yaml"  # of a folder that `fedseq group` made
+SUMMED = (CLIENTS, SUPERCLIENTS, METRICS, WEIGHTS, BEST)
+MADE = (*SUMMED, ENVIRONMENT, TIMING, MODEL, SUMS, CHECKPOINTS, PRETRAINING, TRACKING)  # by a run itself
+
+
+def new_folder(parent: Path, name: str) -> Path:
+    """The first of name, name-2, name-3, ... that does not exist yet, made."""
+    for number in range(1, 1_000_000):
+        folder = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise FedSeqError(
+                f"cannot make the run folder {folder}: {error.strerror}. Choose another with --out."
+            ) from None
+        return folder
+    raise FedSeqError(f"{parent} is full of runs named {name}. Choose another with --out.")
+
+
+def refuse_existing_run(folder: Path) -> None:
+    if (folder / STUDY).exists():
+        raise FedSeqError(f"{folder} holds the results of fedseq group. Choose another folder with --out.")
+    if any((folder / name).exists() for name in (CONFIG, METRICS, WEIGHTS, CHECKPOINTS)):
+        raise FedSeqError(
+            f"{folder} already holds a run, and runs are never overwritten. "
+            f"Continue it with: fedseq resume {folder}   or choose another folder with --out."
+        )
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    path: Path
+
+    @property
+    def holds_run(self) -> bool:
+        return (self.path / CONFIG).exists()
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / CHECKPOINTS
+
+    @property
+    def pretraining(self) -> Path:
+        return self.path / PRETRAINING
+
+    @property
+    def tracking(self) -> Path:
+        return self.path / TRACKING
+
+    @property
+    def superclients(self) -> Path:
+        return self.path / SUPERCLIENTS
+
+    @property
+    def ledger(self) -> Path:
+        return self.path / LEDGER
+
+    @property
+    def weights(self) -> Path:
+        return self.path / WEIGHTS
+
+    @property
+    def wrote_model(self) -> bool:
+        """The model itself may be elsewhere: what is published has only its checksum."""
+        return self.weights.exists() or (self.path / SUMS).exists()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder for this process. The system lets go of it when the process dies, however it dies."""
+        import filelock
+
+        self._refuse_links_and_pipes()
+        try:
+            lock = filelock.FileLock(self.path / LOCK, blocking=False)
+            lock.acquire()
+        except filelock.Timeout:
+            raise FedSeqError(
+                f"another process is running in {self.path}. Wait for it, or choose another with --out."
+            ) from None
+        except OSError as error:
+            raise FedSeqError(
+                f"cannot write in {self.path}: {error.strerror}. Choose another folder with --out."
+            ) from None
+        try:
+            for place in (self.path, self.checkpoints, self.checkpoints / "memory"):
+                remove_leftovers(place)
+            yield
+        finally:
+            lock.release()
+
+    def _refuse_links_and_pipes(self) -> None:
+        """Whoever gave us this folder must not choose which other files we write to, or that we wait for ever."""
+        names = (self.path / name for name in (CONFIG, LOCK, LEDGER, *MADE, f"{CHECKPOINTS}/memory"))
+        for path in (*names, *self.pretraining.rglob("*")):
+            if path.is_symlink():
+                raise FedSeqError(
+                    f"{path} is a symbolic link, and runs do not write through links. "
+                    "Replace it by what it points to, or choose another folder with --out."
+                )
+            if path.exists() and not path.is_file() and not path.is_dir():
+                raise FedSeqError(f"{path} is neither a file nor a folder. Remove it, or choose another with --out.")
+
+    def read_config(self) -> Config:
+        return recorded(read_yaml(self.path / CONFIG))
+
+    def write_config(self, config: Config) -> None:
+        write_atomically(self.path / CONFIG, to_yaml(config).encode())
+
+    def write_environment(self, seed: int) -> None:
+        from fedseq.runs.environment import environment
+
+        write_json(self.path / ENVIRONMENT, {"seed": seed, **environment()})
+
+    def read_clients(self) -> dict[str, Any] | None:
+        return read_json(self.path / CLIENTS)
+
+    def write_clients(self, description: Mapping[str, Any]) -> None:
+        write_json(self.path / CLIENTS, description)
+
+    def read_superclients(self) -> list[tuple[int, ...]]:
+        try:
+            return [tuple(group) for group in (read_json(self.superclients) or {})["superclients"]]
+        except (KeyError, TypeError):
+            raise FedSeqError(f"{self.superclients} does not hold a list of superclients.") from None
+
+    def write_superclients(self, description: Mapping[str, Any]) -> None:
+        write_json(self.superclients, description)
+
+    def read_model(self) -> dict[str, Any]:
+        return read_json(self.path / MODEL) or {}
+
+    def write_model(self, description: Mapping[str, Any]) -> None:
+        write_json(self.path / MODEL, description)
+
+    def write_weights(
+        self, tensors: "Mapping[str, Tensor]", best: "Mapping[str, Tensor] | None", metadata: Mapping[str, str]
+    ) -> None:
+        """The last thing that a run writes, and checksums of all that it leaves behind."""
+        from fedseq.training import weights
+
+        (self.path / SUMS).unlink(missing_ok=True)  # what it says is not so while files change
+        if best is not None:
+            weights.save(self.path / BEST, best, metadata)
+        weights.save(self.weights, tensors, metadata)
+        sums = {name: digest(self.path / name) for name in SUMMED}
+        lines = "".join(f"{found}  {name}\n" for name, found in sums.items() if found)
+        write_atomically(self.path / SUMS, lines.encode())
+
+    def damaged(self) -> list[str]:
+        """Files of a finished run that are not what it wrote; none where it left no checksums."""
+        try:
+            lines = read_plain(self.path / SUMS).decode("utf-8", "replace").splitlines()
+        except OSError:
+            return []
+        written = {name: found for found, _, name in (line.partition("  ") for line in lines)}
+        return [name for name in SUMMED if written.get(name) != digest(self.path / name)]
+
+    def checked_weights(self, best: bool = False) -> Path:
+        """The file of the final model, or of the best one."""
+        path = self.path / BEST if best else self.weights
+        if not self.weights.exists():
+            raise FedSeqError(f"{self.path} holds no model: it was published without, or it was removed.")
+        if path.name in self.damaged():
+            raise FedSeqError(
+                f"{path} is not what the run wrote: the file, or its checksum in {SUMS}, is damaged. "
+                f"To write it anew from the last checkpoint, run: fedseq resume {self.path}"
+            )
+        if best and not path.exists():
+            raise FedSeqError(f"{self.path} has no {BEST}: runs with --patience keep the best model.")
+        return path
+
+    def drop_pretraining(self) -> None:
+        """Gigabytes of weights that nobody needs any more."""
+        shutil.rmtree(self.pretraining, ignore_errors=True)
+
+    def refuse_history(self) -> None:
+        """A run is never begun anew over what it has left, whatever became of its checkpoints."""
+        history = [name for name in (METRICS, WEIGHTS) if _holds_anything(self.path / name)]
+        if history:
+            raise FedSeqError(
+                f"{self.path} holds {' and '.join(history)} of a run, and no checkpoint to continue it from; nothing "
+                f"was changed. To begin it anew and keep what is there, run: fedseq resume {self.path} --restart"
+            )
+
+    def set_aside(self) -> Path:
+        """Move everything that a run has made into a new folder inside its own, where it can still be read as a run."""
+        earlier = new_folder(self.path, "earlier")
+        (earlier / CONFIG).write_bytes((self.path / CONFIG).read_bytes())
+        for name in MADE:
+            if (self.path / name).exists():
+                (self.path / name).rename(earlier / name)
+        return earlier
+
+    def remove_if_empty(self) -> None:
+        """A folder in which nothing was written, as what should have been run was refused."""
+        if {path.name for path in self.path.iterdir()} <= {LOCK}:
+            (self.path / LOCK).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+
+
+def _holds_anything(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0

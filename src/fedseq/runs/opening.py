@@ -1,0 +1,160 @@
+"""Opening a run folder: it is made, held by this process alone, and refused where it holds another run.
+
+What can be refused without the data is refused before the data is read, which may take minutes.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedseq.basics.errors import FedSeqError
+from fedseq.data.partition import label_counts
+from fedseq.options.config import OPTIONS, Config
+from fedseq.options.lookup import differences_in_words
+from fedseq.options.resolve import recorded
+from fedseq.options.trust import names_code
+from fedseq.runs.assembly import Parts
+from fedseq.runs.card import card_of
+from fedseq.runs.checkpoints import newest_evidence
+from fedseq.runs.evidence import Evidence, identity, other_model
+from fedseq.runs.folder import RunFolder, new_folder, refuse_existing_run
+from fedseq.runs.naming import run_name, slug
+from fedseq.runs.reading import Run, read_run
+from fedseq.training.jobs import Task
+
+
+@dataclass(frozen=True)
+class OpenFolder:
+    """A run folder that this process holds, and the run that was found in it."""
+
+    files: RunFolder
+    before: Run | None
+    evidence: Evidence | None  # of its newest checkpoint
+
+    def continued(self, asked: Config) -> Config:
+        """What follows from the data and the machine is as it was when the run was begun."""
+        if self.before is None:
+            return asked
+        left_open = [name for name, found in OPTIONS.items() if getattr(asked, name) == found.open]
+        followed = {name: getattr(self.before.config, name) for name in left_open}
+        if names_code(followed):  # a folder does not decide which code is run
+            raise FedSeqError(
+                f"{self.files.path} holds a run of the model {followed['model']}, which was not asked for now. "
+                f"Give --model {followed['model']} to continue it, or choose another folder."
+            )
+        return replace(asked, **followed)
+
+    def refuse(self, asked: Config) -> None:
+        """Refuse to continue what is there as another run, as far as options tell."""
+        if self.before is None:
+            refuse_existing_run(self.files.path)
+            return
+        saved, done = self.before.config, self.before.rounds
+        if changed := differences_in_words(saved, self.continued(asked)):
+            raise FedSeqError(f"{self.files.path} holds a run with other options: {changed}. Choose another folder.")
+        if done > asked.rounds:
+            raise FedSeqError(
+                f"{self.files.path} has run {done} rounds already. Ask for at least as many with --rounds."
+            )
+
+    def describe(self, parts: Parts) -> None:
+        """Write down what is run; refuse to continue what is there with other data or another algorithm."""
+        known_as = self.evidence or self._described()
+        found = identity(parts)
+        if known_as and known_as["data"] != found["data"]:
+            raise FedSeqError(
+                f"{self.files.path} was run on other data than what is loaded now. Give the data it was started with."
+            )
+        if known_as and known_as["algorithm"] != found["algorithm"]:
+            raise FedSeqError(
+                f"{self.files.path} holds a run of an algorithm with other parts or hyper-parameters. Choose another."
+            )
+        if known_as and known_as["model"] != found["model"]:
+            raise FedSeqError(
+                f"{self.files.path} holds a run of {other_model(known_as['model'] or {}, found['model'])}. "
+                "Choose another folder."
+            )
+        if known_as is None:
+            self.files.write_environment(parts.config.seed)
+        named = {"names": list(parts.names)} if parts.names else {}
+        dataset = {"dataset": parts.dataset_digest} if parts.dataset_digest else {}
+        self.files.write_clients({**_describe_clients(parts.task), **named, **dataset, **found})
+        self.files.write_model({**card_of(parts).describe(), "test": parts.test_source})
+        self.files.write_config(parts.config)
+
+    def _described(self) -> Evidence | None:
+        """What a run without checkpoints says of itself."""
+        clients = self.files.read_clients() if self.before else None
+        return {name: clients.get(name) for name in ("data", "algorithm", "model")} if clients else None
+
+    def restart(self) -> tuple["OpenFolder", Path]:
+        """The folder without what the run has made, and where that is now."""
+        assert self.before is not None
+        where = self.files.set_aside()
+        return OpenFolder(self.files, replace(self.before, metrics=[], has_weights=False), None), where
+
+
+@contextlib.contextmanager
+def open_folder(folder: str | Path | None, asked: Config) -> Iterator[OpenFolder]:
+    """The folder in which `asked` is to be run: the given one or a new one. If nothing comes of it, none is left."""
+    ours = folder is None or not Path(folder).exists()
+    files = RunFolder(run_folder(folder, asked))
+    try:
+        with _held(files) as opened:
+            opened.refuse(asked)
+            yield opened
+    finally:
+        if ours:
+            files.remove_if_empty()
+
+
+@contextlib.contextmanager
+def reopen_folder(folder: Path) -> Iterator[tuple[OpenFolder, Config]]:
+    """The folder of a run that is to be continued, and its config."""
+    if not RunFolder(folder).holds_run:
+        read_run(folder)  # says what is wrong
+    with _held(RunFolder(folder)) as opened:
+        assert opened.before is not None
+        yield opened, opened.before.config
+
+
+@contextlib.contextmanager
+def _held(files: RunFolder) -> Iterator[OpenFolder]:
+    with files.held():
+        before = read_run(files.path, damaged_lines=True) if files.holds_run else None
+        yield OpenFolder(files, before, refuse_edited(files, before.config) if before else None)
+
+
+def refuse_edited(files: RunFolder, config: Config) -> Evidence | None:
+    """What the newest checkpoint vouches for; a config that is not the one it was made with is refused."""
+    evidence = newest_evidence(files.checkpoints)
+    if evidence and (changed := differences_in_words(recorded(evidence["options"]), config)):
+        raise FedSeqError(
+            f"the config in {files.path} was changed since the run began: {changed}. Put it back to continue this run; "
+            f"what may change is given as a flag, such as fedseq resume {files.path} --rounds N. With other options it "
+            f"is another run: give its config to fedseq run, with --out OTHER."
+        )
+    return evidence
+
+
+def run_folder(folder: str | Path | None, config: Config) -> Path:
+    """The folder that was asked for, or a new one named after the run; made."""
+    if folder == "":
+        raise FedSeqError("the run folder's name is empty. Give another with --out.")
+    if folder is None:
+        return new_folder(Path("runs"), f"{slug(config.dataset)}-{run_name(config, {})}")
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FedSeqError(f"cannot make the run folder {folder}: {error.strerror}. Choose another.") from None
+    return Path(folder)
+
+
+def _describe_clients(task: Task) -> dict[str, Any]:
+    """Who holds what."""
+    described: dict[str, Any] = {"examples": [len(indices) for indices in task.clients]}
+    if task.num_classes and len(task.train.y):  # a federation's server does not see its clients' labels
+        described["label_counts"] = label_counts(task.train.y.cpu().numpy(), task.clients, task.num_classes).tolist()
+    return described

@@ -1,0 +1,202 @@
+"""Using a trained model: evaluate a run, classify new inputs, load it into other code.
+
+A run folder or its weights.safetensors alone will do: what the model is and what its inputs are stands in the file.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from fedseq.basics.errors import FedSeqError
+from fedseq.basics.identity import function_name
+from fedseq.data import load_labelled
+from fedseq.models import Factory, kernels, model_factory, own_factory
+from fedseq.options.config import Config
+from fedseq.options.datasets import OWN
+from fedseq.options.trust import refuse_code
+from fedseq.runs.assembly import read_dataset, split_test, test_of
+from fedseq.runs.card import ModelCard, read_card
+from fedseq.runs.folder import RunFolder
+from fedseq.runs.inputs import read_inputs
+from fedseq.runs.opening import refuse_edited
+from fedseq.runs.reading import read_run
+from fedseq.training import weights
+from fedseq.training.evaluation import Evaluation, evaluate, predict
+from fedseq.training.examples import Examples
+from fedseq.training.jobs import Task, check_device
+from fedseq.training.reporter import QUIET, Reporter
+from fedseq.training.sgd import one_thread
+from fedseq.training.weights import FlatModel, flatten
+
+OwnModel = str | Callable[..., nn.Module]  # package.module:Class, or the class or function itself
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    card: ModelCard
+    factory: Factory
+    model: FlatModel
+    device: str
+    config: Config | None  # of the run; None for weights alone
+
+
+class Prediction(NamedTuple):
+    input: str
+    class_name: str
+    probability: float
+
+
+def load_trained(
+    where: str | Path,
+    *,
+    best: bool = False,
+    model: OwnModel | None = None,
+    trust: bool = False,
+    device: str = "cpu",
+) -> TrainedModel:
+    """Of a run folder, the final model or the best one; or of a file of weights.
+
+    `model` is needed where it was given in Python; `trust` lets the folder name code of its own, which is run then.
+    """
+    file, config = _weights_of(Path(where), best)
+    card = read_card(file) or _card_of_earlier(file, config)
+    named = model if isinstance(model, str) else card.model
+    if model is None and card.model == OWN:
+        raise FedSeqError(
+            f"{where} was trained in Python with a model that has no name. Give it again, as --model "
+            "package.module:Class or, in Python, fedseq.load_model(folder, model=...)."
+        )
+    refuse_code({"model": named}, where, () if model is None else ("model",), trust)
+    if model is None or isinstance(model, str):
+        factory = model_factory(named, card.shape, card.num_classes)
+    else:
+        factory = own_factory(model, function_name(model), card.shape, card.num_classes)
+    if ":" not in named and (model is None or isinstance(model, str)):
+        with torch.device("meta"):  # takes no memory, whatever size the file claims
+            weights.refuse_misfit(file, weights.load(file), factory())
+    check_device(device)
+    built = flatten(factory(), device)
+    weights.read(file, built)
+    # The kernels that it was trained with give the same bits; elsewhere it is the same model to the last digits.
+    fast = config is not None and config.kernels == "fast" and device == "cpu" and kernels.available() is None
+    kernels.choose(built.module, "fast" if fast else "torch")
+    return TrainedModel(card, factory, built, device, config)
+
+
+def _weights_of(where: Path, best: bool) -> tuple[Path, Config | None]:
+    if where.is_file():
+        return where, None
+    run = read_run(where)
+    if not run.has_weights:
+        raise FedSeqError(f"{where} has no weights.safetensors yet. Finish it with: fedseq resume {where}")
+    files = RunFolder(run.folder)
+    file = files.checked_weights(best)
+    refuse_edited(files, run.config)
+    return file, run.config
+
+
+def _card_of_earlier(file: Path, config: Config | None) -> ModelCard:
+    """Weights that do not say what they are of, by an earlier version: the run's data set tells."""
+    if config is None or config.dataset == OWN or config.model is None:
+        raise FedSeqError(f"{file} does not say which model it is of. Make it again with: fedseq run")
+    dataset = read_dataset(config, QUIET)
+    kind, scaling = dataset.x_test.dtype.name, (part.tolist() for part in dataset.scale or ())
+    return ModelCard(config.model, dataset.shape, kind, dataset.class_names, dataset.mean, dataset.std, *scaling)
+
+
+def load_model(
+    folder: str | Path, *, best: bool = False, model: OwnModel | None = None, trust: bool = False
+) -> nn.Module:
+    """A run's trained model, ready to predict (its inputs are scaled as model.json in the folder says).
+
+    `best` gives the one of its best evaluation, which runs with `patience` keep, instead of the last. A model that was
+    given in Python has to be given again. Code that the folder names, such as a model of somebody's own, is imported
+    only with `trust`.
+    """
+    return load_trained(folder, best=best, model=model, trust=trust).model.module.eval()
+
+
+def evaluate_run(
+    folder: str | Path,
+    reporter: Reporter = QUIET,
+    *,
+    best: bool = False,
+    data: str | None = None,
+    data_dir: str | None = None,
+    model: OwnModel | None = None,
+    trust: bool = False,
+    device: str = "cpu",
+) -> tuple[Evaluation, tuple[str, ...]]:
+    """Loss and accuracy of the final model on the run's test set, or on other labelled examples; names of classes."""
+    trained = load_trained(folder, best=best, model=model, trust=trust, device=device)
+    if not trained.card.num_classes:
+        raise FedSeqError(f"{folder} was trained on targets that are numbers. Evaluate it in Python, with its loss.")
+    test = _test_set(Path(folder), trained, data, data_dir, reporter)
+    test = replace(test, x=test.x.to(device), y=test.y.to(device))
+    task = Task(trained.factory, test, [], test, trained.card.num_classes)
+    with one_thread():
+        return evaluate(task, trained.model, trained.model.vector.clone()), trained.card.class_names
+
+
+def _test_set(
+    folder: Path, trained: TrainedModel, data: str | None, data_dir: str | None, reporter: Reporter
+) -> Examples:
+    config = trained.config
+    if data is not None:
+        return _labelled(data, trained.card)
+    if config is None:
+        raise FedSeqError(f"{folder} has no test set: name labelled examples, as --data npz:FILE or folder:DIR.")
+    if config.dataset != OWN:
+        chosen = replace(config, data_dir=data_dir or config.data_dir)
+        dataset = read_dataset(chosen, reporter)
+        test = test_of(config, dataset)
+    else:
+        source = RunFolder(folder).read_model().get("test")
+        if not source:
+            raise FedSeqError(
+                f"{folder} was trained in Python, on data that is not kept. "
+                "Name labelled examples, as --data npz:FILE or folder:DIR."
+            )
+        test = _labelled(str(source), trained.card)
+    return split_test(config, test, trained.card.class_names)[1]
+
+
+def _labelled(source: str, card: ModelCard) -> Examples:
+    found = load_labelled(source, card.class_names)
+    kind, shape = found.x.dtype.name, found.x.shape[1:]
+    if (kind, shape) != (card.dtype, card.shape):
+        raise FedSeqError(
+            f"{source} holds {kind} inputs of shape {list(shape)}; the model takes {card.dtype} of {list(card.shape)}."
+        )
+    return Examples(torch.from_numpy(card.scaled(found.x)), torch.from_numpy(found.y), card.mean, card.std)
+
+
+def predict_run(
+    where: str | Path,
+    *files: str | Path,
+    reporter: Reporter = QUIET,
+    best: bool = False,
+    model: OwnModel | None = None,
+    trust: bool = False,
+    device: str = "cpu",
+) -> list[Prediction]:
+    """The likeliest class of each input in these files and folders, and its probability."""
+    trained = load_trained(where, best=best, model=model, trust=trust, device=device)
+    names = trained.card.class_names
+    if not names:
+        raise FedSeqError(f"{where} was trained on targets that are numbers. Load it in Python: fedseq.load_model.")
+    inputs = read_inputs([Path(file) for file in files], trained.card)
+    for note in inputs.notes:
+        reporter.note(note)
+    x = torch.from_numpy(trained.card.scaled(inputs.x)).to(device)
+    examples = Examples(x, x, trained.card.mean, trained.card.std)
+    found: list[tuple[str, float]] = []
+    with one_thread():
+        for output, _ in predict(trained.model, trained.model.vector.clone(), examples):
+            probabilities, classes = output.softmax(1).max(1)
+            found += zip((names[c] for c in classes.tolist()), probabilities.tolist(), strict=True)
+    return [Prediction(name, *pair) for name, pair in zip(inputs.names, found, strict=True)]

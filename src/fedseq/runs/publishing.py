@@ -1,0 +1,77 @@
+"""A run as it is published: small enough for a repository, and enough for every table and figure of it.
+
+Left out are the model (its checksum stays), checkpoints, and where it was computed. Of the metrics the evaluated rounds
+stay. Each of their lines tells what the run cost since the line before, and the simulated time so far by the run's own
+options, as the clients that it follows from are no longer listed.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedseq.basics.errors import FedSeqError
+from fedseq.basics.files import digest, write_atomically
+from fedseq.options.config import OPTIONS, Config
+from fedseq.options.option import Role
+from fedseq.runs.folder import CLIENTS, ENVIRONMENT, METRICS, SUMS, SUPERCLIENTS, WEIGHTS, RunFolder, new_folder
+from fedseq.runs.reading import Details, Run, read_details, read_identity
+
+SOFTWARE = ("seed", "fedseq", "git_revision", "python", "torch", "numpy", "cpu")
+LISTS = ("drawn", "units", "clients", "per_class_accuracy")  # most of a line's length
+SUMMED = ("client_updates", "bytes_down", "bytes_up")
+
+
+def publish(run: Run, seconds: Sequence[float], parent: Path) -> Path:
+    """Write the run into a folder of its name below `parent`. `seconds` is the simulated clock after each round."""
+    details = read_details(run.folder)
+    if not run.evaluations:
+        raise FedSeqError(f"{run.folder}: nothing has been evaluated yet, so there is nothing to publish.")
+    if len(seconds) != len(run.metrics):
+        raise FedSeqError(f"{run.folder}: its files are damaged, or published already. Publish the run itself.")
+    if (parent / run.folder.name).exists():
+        raise FedSeqError(f"{parent / run.folder.name} exists, and results are never overwritten. Move it away first.")
+    place = new_folder(parent, run.folder.name)
+    RunFolder(place).write_config(_wherever_computed(run.config))
+    written = {
+        ENVIRONMENT: _environment(details),
+        CLIENTS: {
+            "examples": details.examples,
+            "label_counts": details.label_counts,
+            **read_identity(run.folder),
+        },
+        **({SUPERCLIENTS: {"superclients": details.superclients}} if details.superclients else {}),
+    }
+    for name, value in written.items():
+        write_atomically(place / name, (json.dumps(value) + "\n").encode())
+    lines = "".join(json.dumps(line) + "\n" for line in _evaluated_lines(run, seconds))
+    write_atomically(place / METRICS, lines.encode())
+    if run.finished:
+        write_atomically(place / SUMS, f"{digest(RunFolder(run.folder).weights)}  {WEIGHTS}\n".encode())
+    return place
+
+
+def _wherever_computed(config: Config) -> Config:
+    """Without the options that tell of one machine: another may repeat the run with its own."""
+    defaults = {name: found.default for name, found in OPTIONS.items() if found.role is Role.PLACE}
+    return replace(config, **{name: value for name, value in defaults.items() if not callable(value)})
+
+
+def _environment(details: Details) -> dict[str, Any]:
+    spent = sum(line.get(part, 0.0) for line in details.timing for part in ("train", "evaluate", "overhead"))
+    software = {name: details.environment.get(name) for name in SOFTWARE}
+    return {**software, "hours": round(spent / 3600, 2)}  # by the clock
+
+
+def _evaluated_lines(run: Run, seconds: Sequence[float]) -> Iterator[dict[str, Any]]:
+    spent = dict.fromkeys(SUMMED, 0)
+    skipped: list[Any] = []
+    for line, clock in zip(run.metrics, seconds, strict=True):
+        spent = {name: spent[name] + line.get(name, 0) for name in SUMMED}
+        skipped += line.get("skipped", ())
+        if line.get("accuracy") is None:
+            continue
+        told = {name: value for name, value in line.items() if name not in LISTS}
+        yield {**told, **spent, "skipped": skipped, "simulated_seconds": round(clock, 3)}
+        spent, skipped = dict.fromkeys(SUMMED, 0), []

@@ -1,0 +1,96 @@
+"""A study of grouping criteria from a config to a folder of tables."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from fedseq.basics.files import write_atomically, write_json
+from fedseq.engines import open_engine
+from fedseq.grouping.quality import Quality
+from fedseq.grouping.study import Pretraining, Study, label, needs_pretraining, quality_rows, study
+from fedseq.grouping.superclients import criterion_of
+from fedseq.options.config import Config
+from fedseq.options.criteria import Criterion, valid_criteria
+from fedseq.options.text import to_yaml
+from fedseq.runs.assembly import Parts, initial_weights, named_parts
+from fedseq.runs.folder import STUDY, SUPERCLIENTS, RunFolder
+from fedseq.training.reporter import Reporter
+from fedseq.training.sgd import build
+
+MEASURES = tuple(field.name for field in fields(Quality))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    parts: Parts
+    criteria: Sequence[Criterion]
+
+
+def prepare(config: Config, all_criteria: bool, reporter: Reporter) -> Prepared:
+    """Everything that can be refused is refused here, before any work."""
+    config = replace(config, algorithm="fedseq")
+    criteria = list(valid_criteria()) if all_criteria else [criterion_of(config)]
+    estimating = replace(config, approximator="confidence", method="greedy") if all_criteria else config
+    parts = named_parts(estimating, reporter)  # with exemplars, which some criteria need
+    settled = replace(parts.config, approximator=config.approximator, method=config.method)
+    return Prepared(replace(parts, config=settled), criteria)
+
+
+def make_study(prepared: Prepared, epochs: Sequence[int], folder: Path, reporter: Reporter) -> Study:
+    parts, criteria = prepared.parts, prepared.criteria
+    task, config = parts.task, parts.config
+    folder.mkdir(parents=True, exist_ok=True)
+    if not needs_pretraining(criteria):
+        return study(config, task, criteria, epochs, None, reporter)
+    engine = open_engine(config, task)
+    try:
+        theta = initial_weights(config, task, build(task))
+        where = Pretraining(engine, theta, parts.exemplars, RunFolder(folder).pretraining)
+        return study(config, task, criteria, epochs, where, reporter)
+    finally:
+        engine.close()
+
+
+def write_tables(study: Study, folder: Path) -> Iterator[Path]:
+    """Files of the study; yields what was written."""
+    write_atomically(folder / STUDY, to_yaml(study.config).encode())
+    yield _write_superclients(study, folder)
+    yield _write_csv(study, folder / "quality.csv")
+    if study.reductions:
+        yield _write_components(study, folder / "components.csv")
+
+
+def _write_superclients(study: Study, folder: Path) -> Path:
+    """One file, or a folder with one for each criterion."""
+    if len(study.formed) == 1:
+        write_json(folder / SUPERCLIENTS, study.formed[0].describe())
+        return folder / SUPERCLIENTS
+    (folder / "superclients").mkdir(exist_ok=True)
+    for formed in study.formed:
+        write_json(folder / "superclients" / f"{label(formed.criterion).replace(' ', '-')}.json", formed.describe())
+    return folder / "superclients"
+
+
+def _write_csv(study: Study, path: Path) -> Path:
+    rows: list[list[object]] = [["approximator", "metric", "method", "superclients", *MEASURES]]
+    for criterion, means, count in quality_rows(study):
+        rows.append([*(part or "" for part in criterion), count, *(means[name] for name in MEASURES)])
+    return _write_rows(path, rows)
+
+
+def _write_components(study: Study, path: Path) -> Path:
+    """How many components PCA kept, beside how many there could be and how many weights there are."""
+    rows: list[list[object]] = [["approximator", "epochs", "kept", "possible", "weights"]]
+    for name, by_epochs in study.reductions.items():
+        for epochs, reduction in by_epochs.items():
+            rows.append([name, epochs, reduction.kept, reduction.possible, reduction.weights])
+    return _write_rows(path, rows)
+
+
+def _write_rows(path: Path, rows: Sequence[Sequence[object]]) -> Path:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    write_atomically(path, text.getvalue().encode())
+    return path

@@ -1,0 +1,150 @@
+"""Many assignments at a time, each worker a process with one thread of its own."""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import IO, Literal
+
+from fedseq.basics.cores import usable_cores
+from fedseq.basics.errors import FedSeqError
+from fedseq.sweep.assignments import Assignment
+
+TICK = 0.3  # seconds between looks at the running assignments
+PATIENCE = 60.0  # seconds that workers have to save their runs after Ctrl-C
+
+
+@dataclass(frozen=True)
+class Event:
+    kind: Literal["started", "ended", "tick"]
+    assignment: Assignment | None = None
+    outcome: str = ""
+
+
+class _WorkerProcess:
+    """One process; started again if it dies with its assignment."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[str] | None = None
+        self.errors: IO[str] | None = None
+
+    def do(self, assignment: Assignment) -> str:
+        if self.process is None:
+            self._start()
+        assert self.process is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.write(assignment.to_json() + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline().strip()
+        except OSError:
+            answer = ""
+        return answer or self._death()
+
+    def _start(self) -> None:
+        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - kept open
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fedseq.sweep.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=self.errors, text=True, start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+
+    def _death(self) -> str:
+        assert self.process is not None
+        assert self.errors is not None
+        code = self.process.wait()
+        self.errors.seek(0)
+        said = self.errors.read().strip().splitlines()
+        self.errors.close()
+        self.process = None
+        if code == 130:
+            return "interrupted"
+        return f"its process ended with code {code}: {said[-1] if said else 'no message'}"
+
+    def interrupt(self, number: signal.Signals = signal.SIGINT) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
+
+    def close(self) -> None:
+        if self.process is not None:
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+            self.process.wait()
+
+
+def work_through(
+    assignments: Sequence[Assignment], jobs: int, report: Callable[[Event], None]
+) -> dict[Assignment, str]:
+    """Every assignment's outcome: finished, or why not. Ctrl-C and SIGTERM let the workers save their runs first, and
+    are raised as KeyboardInterrupt."""
+    waiting: queue.SimpleQueue[Assignment] = queue.SimpleQueue()
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    for assignment in assignments:
+        waiting.put(assignment)
+    stopping = threading.Event()
+    workers = [_WorkerProcess() for _ in range(min(jobs, len(assignments)))]
+    threads = [threading.Thread(target=_serve, args=(worker, waiting, events, stopping)) for worker in workers]
+    outcomes: dict[Assignment, str] = {}
+    terminate = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for thread in threads:
+        thread.start()
+    try:
+        while len(outcomes) < len(assignments):
+            try:
+                event = events.get(timeout=TICK)
+            except queue.Empty:
+                event = Event("tick")
+            if event.kind == "ended" and event.assignment is not None:
+                outcomes[event.assignment] = event.outcome
+            report(event)
+    finally:
+        stopping.set()
+        if len(outcomes) < len(assignments):
+            _stop(workers, threads)
+        for thread in threads:
+            thread.join()
+        signal.signal(signal.SIGTERM, terminate)
+    return outcomes
+
+
+def _serve(
+    worker: _WorkerProcess,
+    waiting: "queue.SimpleQueue[Assignment]",
+    events: "queue.SimpleQueue[Event]",
+    stopping: threading.Event,
+) -> None:
+    while not stopping.is_set():
+        try:
+            assignment = waiting.get_nowait()
+        except queue.Empty:
+            break
+        events.put(Event("started", assignment))
+        events.put(Event("ended", assignment, worker.do(assignment)))
+    worker.close()
+
+
+def _stop(workers: Sequence[_WorkerProcess], threads: Sequence[threading.Thread]) -> None:
+    """Ask for a save; those who do not listen are ended."""
+    for worker in workers:
+        worker.interrupt()
+    try:
+        for thread in threads:
+            thread.join(PATIENCE)
+    except KeyboardInterrupt:  # a second Ctrl-C
+        pass
+    for worker in workers:
+        worker.interrupt(signal.SIGKILL)
+
+
+def read_jobs(text: str | None) -> int:
+    """How many at a time: as told, or one for each core this process may use."""
+    if text is not None:
+        if not text.isdigit() or int(text) < 1:
+            raise FedSeqError(f"--jobs must be 1 or more, not {text}.")
+        return int(text)
+    return usable_cores()

@@ -1,0 +1,67 @@
+"""Examples, and how a batch of them becomes the input of a model.
+
+Integer pictures stay integers until a batch is made. For models that convolve they lie channels-last in memory, which
+is what the CPU's convolutions want: taking a picture is then one copy, and nothing is laid out anew per batch.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Inputs and targets in one place. Integer pictures are scaled by `mean` and `std` when a batch is made."""
+
+    x: Tensor
+    y: Tensor
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    owner: Tensor | None = None  # the client whose each example is, by its number; -1 where nobody looks at its client
+
+
+def lay_channels_last(examples: Examples) -> Examples:
+    """The same pictures with a pixel's channels side by side; other inputs are left alone."""
+    if examples.x.dim() != 4:
+        return examples
+    return replace(examples, x=examples.x.contiguous(memory_format=torch.channels_last))
+
+
+def take(x: Tensor, index: Tensor) -> Tensor:
+    """x[index] in the layout of x, picture by picture instead of number by number."""
+    if memory_format(x) is torch.channels_last:
+        return x.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
+    return x.index_select(0, index)
+
+
+def memory_format(x: Tensor) -> torch.memory_format:
+    last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if last else torch.contiguous_format
+
+
+def model_input(x: Tensor, examples: Examples, channels_last: bool) -> Tensor:
+    """Integer pictures scaled to what the model takes; floats as they are."""
+    if channels_last and x.dim() == 4:
+        x = x.contiguous(memory_format=torch.channels_last)
+    if x.is_floating_point() or not examples.mean:
+        return x
+    factor, shift = _scaling(examples.mean, examples.std, x.shape[1:], memory_format(x), x.device)
+    return torch.addcmul(shift, x.float(), factor)
+
+
+@lru_cache(maxsize=8)
+def _scaling(
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    shape: torch.Size,
+    layout: torch.memory_format,
+    device: torch.device,
+) -> tuple[Tensor, Tensor]:
+    """(x / 255 - mean) / std as a factor and a shift for every number of a picture, so that one pass applies both."""
+    channels = [torch.tensor(values, dtype=torch.float64).view(1, -1, 1, 1) for values in (mean, std)]
+    factor, shift = 1 / (255 * channels[1]), -channels[0] / channels[1]
+    full = (each.float().expand(1, *shape).contiguous(memory_format=layout) for each in (factor, shift))
+    first, second = (each.to(device) for each in full)
+    return first, second

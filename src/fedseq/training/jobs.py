@@ -1,0 +1,182 @@
+"""What engines are asked and what they answer.
+
+A task says what is trained on what; a job is one chain of clients; a result is what came of it.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedseq.algorithms.base import Algorithm
+from fedseq.basics import seeds
+from fedseq.basics.errors import FedSeqError
+from fedseq.models.adapters import trained_part
+from fedseq.options.attacks import Attack
+from fedseq.options.config import Config
+from fedseq.training.evaluation import Evaluation
+from fedseq.training.examples import Examples
+from fedseq.training.failures import Skipped
+from fedseq.training.gate import Watch
+from fedseq.training.privacy import Mechanism, for_visits
+from fedseq.training.standing import Standing, Visit
+from fedseq.training.weights import build_seeded, read
+
+Memory = dict[str, Tensor]  # what a client remembers between its visits, by name
+
+
+@dataclass(frozen=True)
+class Task:
+    """What does not change in a run: the model, every client's data, how a client trains."""
+
+    factory: Callable[[], nn.Module]
+    train: Examples
+    clients: Sequence[np.ndarray]  # each client's indices into `train`
+    test: Examples
+    num_classes: int
+    loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy
+    augment: str = "none"
+    batch_size: int = 64
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+    seed: int = 0
+    device: str = "cpu"
+    kernels: str = "torch"  # who convolves; part of what is computed
+    privacy: Mechanism | None = None  # noise on every visit
+    frozen: Tensor = field(default_factory=lambda: torch.empty(0))  # parameters that nobody trains or sends
+    exemplars: Examples | None = None  # public; here where the gate looks at them
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all examples and who holds them: runs and pre-training are recognised by it."""
+        digest = hashlib.sha256()
+        for tensor in (self.train.x, self.train.y, self.test.x, self.test.y):
+            digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
+        for indices in self.clients:
+            for first in range(0, len(indices), 1 << 16):  # in pieces: a federation's client may claim to hold millions
+                digest.update(np.ascontiguousarray(indices[first : first + (1 << 16)], dtype=np.int64).data)
+        return digest.hexdigest()[:16]
+
+    @cached_property
+    def frozen_digest(self) -> str:
+        """Of the parameters that are not trained; empty where all are."""
+        frozen = self.frozen.cpu().numpy()
+        return hashlib.sha256(frozen.data).hexdigest()[:16] if len(frozen) else ""
+
+
+def check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise FedSeqError(f"device '{device}' cannot be used here: {reason} Use --device cpu.") from None
+
+
+def make_task(
+    config: Config,
+    factory: Callable[[], nn.Module],
+    train: Examples,
+    clients: Sequence[np.ndarray],
+    test: Examples,
+    num_classes: int,
+    loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
+) -> Task:
+    check_device(config.device)
+    factory = trained_part(factory, config.train)
+    built = build_seeded(factory, seeds.integer(config.seed, "init"))
+    if len(built.frozen) and config.init_weights:
+        read(Path(config.init_weights), built)
+
+    def on_device(examples: Examples) -> Examples:
+        return replace(examples, x=examples.x.to(config.device), y=examples.y.to(config.device))
+
+    return Task(
+        factory=factory, train=on_device(train), clients=clients, test=on_device(test), num_classes=num_classes,
+        loss=loss, augment=config.augment, batch_size=config.batch_size, momentum=config.momentum,
+        weight_decay=config.weight_decay, clip_norm=config.clip_norm, seed=config.seed, device=config.device,
+        frozen=built.frozen.to(config.device), privacy=for_visits(config),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Job:
+    """One chain: the clients in the order of their visits, the model it starts from, the server's message."""
+
+    index: int
+    unit: int
+    round: int
+    hops: tuple[tuple[int, int], ...]  # (client, visit): visit counts the passes over a superclient
+    start: Tensor
+    algorithm: Algorithm
+    lr: float
+    epochs: int = 1
+    message: Mapping[str, Tensor] = field(default_factory=dict)
+    memory: Mapping[int, Memory] = field(default_factory=dict)  # of the chain's clients, as of the round's start
+    purpose: str = "train"  # keeps the random streams of pre-training apart
+    largest_change: float | None = None  # a gate on each hop; without one, what is not finite ends the chain
+    watch: Watch | None = None  # the gate also looks at what a hop does to the exemplars
+    attackers: Mapping[int, Attack] = field(default_factory=dict)  # of the chain's clients
+
+
+@dataclass(frozen=True)
+class Result:
+    index: int
+    start: Tensor
+    end: Tensor
+    examples: int  # held by the clients that were trained
+    uploads: Mapping[str, Tensor]  # summed over the chain
+    memory: Mapping[int, Memory]  # new memory of the chain's clients, committed with the round
+    hops: tuple[tuple[int, int], ...]  # those that count
+    loss_sum: float  # over the training examples seen
+    seen: int
+    bytes_down: int
+    bytes_up: int
+    changes: tuple[float, ...] = ()  # how far each hop that counts moved the parameters; kept under a gate
+    rejected: tuple[Skipped, ...] = ()  # by the gate
+    standings: Mapping[int, Standing] = field(default_factory=dict)  # of the clients it looked at, refused or not
+    visits: tuple[Visit, ...] = ()  # those that count
+    diverged: int | None = None  # the client at which loss or weights stopped being finite; the chain ends there
+
+    @property
+    def loss(self) -> float:
+        return self.loss_sum / max(self.seen, 1)
+
+
+class Stopped(Exception):  # noqa: N818 - nothing went wrong
+    """A chain was left on the way, because nobody wants its result any more."""
+
+
+def never() -> bool:
+    return False
+
+
+class PendingEvaluation(Protocol):
+    @property
+    def ready(self) -> bool:
+        """Nothing is left to compute."""
+        ...
+
+    def result(self, stopped: Callable[[], bool] = never) -> Evaluation:
+        """Computes what is still missing, and waits for it: not for long once `stopped`."""
+        ...
+
+
+class Engine(Protocol):
+    def run(self, jobs: Sequence[Job], stopped: Callable[[], bool] = never) -> Iterator[Result]:
+        """Results as they finish, in any order. Soon after `stopped` it ends, without the rest."""
+        ...
+
+    def begin_evaluation(self, weights: Tensor) -> PendingEvaluation:
+        """An evaluation that workers see to when `run` has no job for them. The weights must stay as they are."""
+        ...
+
+    def evaluate(self, weights: Tensor) -> Evaluation: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,148 @@
+"""The only SGD loop. Everything that trains (clients, chains, pre-training, centralized) passes here."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedseq.algorithms.base import Hop
+from fedseq.basics import seeds
+from fedseq.models import kernels
+from fedseq.options.tables import AUGMENTATIONS
+from fedseq.training.examples import lay_channels_last, model_input, take
+from fedseq.training.jobs import Job, Memory, Task
+from fedseq.training.privacy import release_visit
+from fedseq.training.weights import FlatModel, build_seeded
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one torch thread: two give other bits, and processes use the cores better than threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a client gives back beside its model, and what it remembers. A private one tells nothing of its loss."""
+
+    upload: Mapping[str, Tensor]
+    memory: Memory
+    loss_sum: float
+    seen: int
+
+
+def train_hop(task: Task, model: FlatModel, job: Job, client: int, visit: int, memory: Memory) -> Trained:
+    """The SGD loop: `job.epochs` passes over one client's examples."""
+    model.reset_counters()  # a client elsewhere would start from a module of its own
+    keys = (job.round, client, visit)
+    rng = seeds.generator(task.seed, job.purpose, *keys)
+    start = model.parameters.clone()
+    velocity = None
+    if task.momentum:
+        velocity = memory["velocity"].clone() if "velocity" in memory else torch.zeros_like(start)
+    hop = Hop(
+        start=start,
+        weights=model.parameters,
+        message=job.message,
+        memory=memory,
+        lr=job.lr,
+        velocity=velocity,
+        gradient_at_start=lambda: _gradient_at(start, task, model, job, client, keys),
+    )
+    algorithm, gradient, weights = job.algorithm, model.gradient, model.parameters
+    loss_sum = torch.zeros((), device=gradient.device)
+    with torch.random.fork_rng(devices=[]), _training_mode(model, len(task.clients[client])):
+        torch.manual_seed(seeds.integer(task.seed, "dropout", *keys))
+        for _ in range(job.epochs):
+            for batch in _batches(rng.permutation(task.clients[client]), task.batch_size, model):
+                loss_sum += len(batch) * _backward(task, model, batch, rng)
+                if algorithm.correct is not None:
+                    algorithm.correct(gradient, hop)
+                if task.clip_norm is not None:
+                    gradient.mul_((task.clip_norm / (gradient.norm() + 1e-12)).clamp(max=1.0))
+                if task.weight_decay:
+                    gradient.add_(weights, alpha=task.weight_decay)
+                if velocity is None:
+                    weights.sub_(gradient, alpha=job.lr)
+                else:
+                    weights.sub_(velocity.mul_(task.momentum).add_(gradient), alpha=job.lr)
+                hop.steps += 1
+    upload, new_memory = algorithm.finish(hop)
+    seen = job.epochs * len(task.clients[client])
+    if task.privacy is None:
+        return Trained(upload, new_memory, float(loss_sum), seen)
+    released = release_visit(task.privacy, start, weights, upload, job.lr, job.purpose, keys)
+    return Trained(released, new_memory, 0.0, seen)
+
+
+def _backward(task: Task, model: FlatModel, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
+    """The gradient of the mean loss over the batch goes to model.gradient; the loss is returned."""
+    index = torch.from_numpy(batch).to(task.train.x.device)
+    x = AUGMENTATIONS[task.augment].load()(take(task.train.x, index), rng)
+    loss = task.loss(model.module(model_input(x, task.train, model.channels_last)), task.train.y[index])
+    model.gradient.zero_()
+    loss.backward()
+    return loss.detach()
+
+
+def _gradient_at(start: Tensor, task: Task, model: FlatModel, job: Job, client: int, keys: tuple[int, ...]) -> Tensor:
+    """The mean gradient of the loss over all the client's examples at `start`; the model is left as it was."""
+    rng = seeds.generator(task.seed, job.purpose + "-gradient", *keys)
+    before = model.vector.clone()
+    model.parameters.copy_(start)
+    total = torch.zeros_like(start)
+    indices = task.clients[client]
+    with torch.random.fork_rng(devices=[]), _training_mode(model, len(indices)):
+        torch.manual_seed(seeds.integer(task.seed, "dropout-gradient", *keys))
+        for batch in _batches(indices, task.batch_size, model):
+            _backward(task, model, batch, rng)
+            total.add_(model.gradient, alpha=len(batch) / len(indices))
+    model.vector.copy_(before)
+    return total
+
+
+def _batches(order: np.ndarray, size: int, model: FlatModel) -> list[np.ndarray]:
+    """Consecutive batches; with BatchNorm a last batch of one example, which has no variance, joins the one before."""
+    cuts = list(range(size, len(order), size))
+    if cuts and len(order) - cuts[-1] == 1 and _batch_norms(model):
+        cuts.pop()
+    return [batch for batch in np.split(order, cuts) if len(batch)]
+
+
+def _batch_norms(model: FlatModel) -> list[nn.Module]:
+    return [layer for layer in model.module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+
+
+@contextlib.contextmanager
+def _training_mode(model: FlatModel, examples: int) -> Iterator[None]:
+    """Train mode; a client with one example keeps BatchNorm's statistics, as it has no variance of its own."""
+    model.module.train()
+    if examples == 1:
+        for layer in _batch_norms(model):
+            layer.eval()
+    yield
+
+
+def build(task: Task) -> FlatModel:
+    """A model to run jobs on: theta_0, over which every job loads its own weights, and the task's frozen parameters."""
+    model = build_seeded(task.factory, seeds.integer(task.seed, "init"), task.device)
+    model.frozen.copy_(task.frozen)  # a factory may build others each time it is called
+    kernels.choose(model.module, task.kernels)
+    return model
+
+
+def prepare(task: Task, model: FlatModel) -> Task:
+    """The task with its data laid out as the model reads it: done once, where many jobs are run."""
+    if not model.channels_last:
+        return task
+    kernels.load()
+    exemplars = lay_channels_last(task.exemplars) if task.exemplars else None
+    return replace(task, train=lay_channels_last(task.train), test=lay_channels_last(task.test), exemplars=exemplars)

@@ -1,0 +1,69 @@
+"""help, doctor, completion, python -m fedseq."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from fedseq.cli import COMMANDS, main
+
+
+def test_python_dash_m_is_the_command():
+    asked = subprocess.run([sys.executable, "-m", "fedseq", "--version"], capture_output=True, text=True)
+    assert asked.returncode == 0
+    assert asked.stdout.startswith("fedseq 0.")
+
+
+def test_an_unknown_option_before_any_command_is_an_error(capsys):
+    assert main(["--foo"]) == 2
+    assert "unknown option '--foo'" in capsys.readouterr().err
+    assert main(["-x"]) == 2
+    assert "See: fedseq --help" in capsys.readouterr().err
+
+
+def test_help_of_all_and_of_one(capsys):
+    assert main(["help"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in COMMANDS)
+    with pytest.raises(SystemExit):
+        main(["help", "sweep"])
+    assert "--alpha" in capsys.readouterr().out
+    assert main(["help", "swep"]) == 2
+    assert "Did you mean 'sweep'" in capsys.readouterr().err
+
+
+def test_doctor_tells_of_everything_on_one_screen(capsys):
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert all(
+        word in out for word in ("fedseq", "Python", "torch", "cores", "convolutions", "GPU", "cache", "disk here")
+    )
+    assert len(out.splitlines()) <= 24
+
+
+def complete(script, *words):
+    """What bash would offer for the last of these words."""
+    quoted = " ".join(f"'{word}'" for word in words)
+    ask = f'COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _fedseq; echo "${{COMPREPLY[@]}}"'
+    return subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this machine")
+def test_bash_completes_commands_options_and_values(capsys):
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert complete(script, "fedseq", "swe") == ["sweep"]
+    assert complete(script, "fedseq", "run", "--superclient-e") == ["--superclient-epochs"]
+    assert complete(script, "fedseq", "run", "--method", "ex") == ["exchange"]
+    assert complete(script, "fedseq", "federation", "in") == ["init"]
+    assert complete(script, "fedseq", "data", "") == ["get", "list", "--help", "--to"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_get_a_script_too(shell, capsys):
+    assert main(["completion", shell]) == 0
+    out = capsys.readouterr().out
+    assert "superclient-epochs" in out
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=out, text=True, check=True)

@@ -1,0 +1,111 @@
+"""Small files that ask for hours or gigabytes: one sentence each, in a process that is allowed neither."""
+
+import os
+import resource
+import struct
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedseq.basics.errors import FedSeqError
+from fedseq.data import load_dataset
+from fedseq.data.images import open_image
+from fedseq.data.unpickle import load_batch
+
+HUGE_BYTEARRAY = b"\x80\x05\x96" + struct.pack("<Q", 3 * 10**9) + b"."  # 12 bytes that ask for 3 GB
+DOUBLED = b"\x80\x02}N" + b"2\x86" * 61 + b"Ns."  # 2**61 times nothing, as a key to look up
+DOUBLED_BY_MEMO = b"\x80\x02}N" + b"q\x00h\x00\x86" * 61 + b"Ns."
+IN_ONE_GO = b"\x80\x02(N" + b"q\x00h\x00\x86" * 61 + b"Nd."
+AS_A_TYPE = b"\x80\x02}(X\x04\0\0\0datacnumpy\ndtype\nN" + b"q\x00h\x00\x86" * 61 + b"\x85Ru."
+# A text of a megabyte, made into bytes two thousand times.
+ENCODED_AGAIN = (
+    b"\x80\x02](X" + struct.pack("<I", 10**6) + b"x" * 10**6 + b"q\x00X\x06\0\0\0latin1q\x01"
+    + b"c_codecs\nencode\nh\x00h\x01\x86R" * 2000 + b"e."
+)  # fmt: skip
+
+
+def _limit() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (20, 20))  # seconds; starting Python takes most of one
+
+
+@pytest.mark.parametrize("raw", [HUGE_BYTEARRAY, DOUBLED, DOUBLED_BY_MEMO, IN_ONE_GO, AS_A_TYPE])
+def test_a_few_bytes_of_a_batch_take_no_time(raw: bytes, tmp_path: Path) -> None:
+    assert len(raw) < 500
+    for batch in ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"):
+        (tmp_path / batch).write_bytes(raw)
+    words = [sys.executable, "-m", "fedseq", "partition", "--dataset", "cifar10", "--data-dir", str(tmp_path)]
+    ended = subprocess.run(words, capture_output=True, text=True, preexec_fn=_limit, timeout=100)
+    assert ended.returncode == 2, ended.stderr
+    assert "data_batch_1: not a data batch" in ended.stderr
+
+
+@pytest.mark.parametrize("raw", [HUGE_BYTEARRAY, ENCODED_AGAIN])
+def test_a_batch_takes_no_more_memory_than_it_has(raw: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(FedSeqError, match="not a data batch"):
+            load_batch(raw, "batch")
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(raw) + 10**6
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_program_in_the_place_of_a_picture_is_not_opened(tmp_path: Path) -> None:
+    """Pillow would hand EPS to Ghostscript."""
+    picture = tmp_path / "a.png"
+    picture.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n")
+    with pytest.raises(FedSeqError, match=r"not a readable picture.*PNG, JPEG"), open_image(picture, "a.png"):
+        pass
+
+
+@pytest.mark.parametrize("form", ["PNG", "GIF", "WEBP", "BMP", "JPEG"])
+def test_the_usual_formats_are_read(form: str, tmp_path: Path) -> None:
+    Image.new("RGB", (8, 6)).save(tmp_path / "a", form)
+    with open_image(tmp_path / "a", "a") as image:
+        assert image.size == (8, 6)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("side", [5000, 11_000])  # the second is one that Pillow warns of
+def test_a_huge_picture_is_refused_by_its_header(side: int, tmp_path: Path) -> None:
+    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    chunk = struct.pack(">I", len(head)) + b"IHDR" + head + struct.pack(">I", _crc(b"IHDR" + head))
+    empty = struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", _crc(b"IDAT"))
+    for split in ("train", "test"):
+        (tmp_path / split / "c").mkdir(parents=True)
+        (tmp_path / split / "c" / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk + empty)
+    with pytest.raises(FedSeqError, match=rf"a\.png: not a readable picture \({side}x{side} pixels, and no more"):
+        load_dataset(f"folder:{tmp_path}")
+
+
+def _crc(content: bytes) -> int:
+    import zlib
+
+    return zlib.crc32(content)
+
+
+@pytest.mark.parametrize("name", ["data.npz", "train.parquet", "data_batch_1"])
+def test_a_pipe_in_the_place_of_data_keeps_nobody_waiting(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    if name == "data_batch_1":
+        (tmp_path / "test_batch").write_bytes(b"")
+    with pytest.raises(FedSeqError, match=rf"lacks {name}|{name}.*not a plain file"):
+        load_dataset(f"npz:{tmp_path / name}") if name == "data.npz" else load_dataset("cifar10", tmp_path)
+
+
+def test_an_npz_that_claims_terabytes(tmp_path: Path) -> None:
+    import io
+    import zipfile
+
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "|u1", "fortran_order": False, "shape": (2**45,)})
+    with zipfile.ZipFile(tmp_path / "data.npz", "w") as archive:
+        for key in ("x_train", "y_train", "x_test", "y_test"):
+            archive.writestr(f"{key}.npy", head.getvalue())
+    with pytest.raises(FedSeqError, match="cannot be read"):
+        load_dataset(f"npz:{tmp_path / 'data.npz'}")

@@ -1,0 +1,231 @@
+"""Clients that exist: every source gives back what was stored, whoever holds it, and bad input gets one sentence."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fedseq.basics.errors import FedSeqError
+from fedseq.data.dataset import Dataset
+from fedseq.options.resolve import resolve
+from fedseq.runs.assembly import deal, read_dataset
+from fedseq.training.reporter import QUIET
+
+from .builders import encode
+
+PATIENTS = ["ann", "bob", "ann", "cyd", "bob", "ann", "dan", "dan", "cyd", "cyd"]
+AGES = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 100.0]
+ILL = ["no", "yes", "yes", "no", "no", "yes", "no", "yes", "yes", "no"]
+
+
+def _csv(path: Path, header: str = "patient,age,ill", rows: list[str] | None = None) -> str:
+    lines = rows if rows is not None else [f"{p},{a},{i}" for p, a, i in zip(PATIENTS, AGES, ILL, strict=True)]
+    path.write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
+    return f"csv:{path}"
+
+
+def _read(**options: Any) -> tuple[Dataset, list[np.ndarray]]:
+    config = resolve(options)
+    dataset = read_dataset(config, QUIET)
+    return dataset, deal(config, dataset)
+
+
+def _rows(dataset: Dataset) -> Counter[tuple[str, float, str]]:
+    """Every example with its client, whether it is trained on or tested with."""
+    owners = dataset.owners
+    assert owners is not None
+    both = ((owners.train, dataset.x_train, dataset.y_train), (owners.test, dataset.x_test, dataset.y_test))
+    return Counter(
+        (owners.names[owner], float(x.flat[0]), dataset.class_names[label])
+        for whose, inputs, labels in both
+        for owner, x, label in zip(whose, inputs, labels, strict=True)
+    )
+
+
+STORED = Counter(zip(PATIENTS, AGES, ILL, strict=True))
+
+
+@pytest.mark.parametrize("holdout_by", ["examples", "clients"])
+def test_a_csv_file_round_trip(tmp_path: Path, holdout_by: str) -> None:
+    options = {"clients_by": "patient", "label_column": "ill", "holdout": 0.5, "holdout_by": holdout_by}
+    dataset, clients = _read(dataset=_csv(tmp_path / "visits.csv"), **options)
+    assert _rows(dataset) == STORED
+    assert sum(map(len, clients)) == len(dataset.y_train)
+    owners = dataset.owners
+    assert owners is not None
+    for number, indices in enumerate(clients):
+        assert set(owners.train[indices]) == {number}
+    if holdout_by == "clients":  # half of four
+        assert (len(clients), set(owners.test)) == (2, {2, 3})
+    else:  # halves of 3, 2, 3 and 2, rounded to even: 2, 1, 2 and 1
+        assert sorted(Counter(owners.test.tolist()).items()) == [(0, 2), (1, 1), (2, 2), (3, 1)]
+
+
+def test_a_parquet_table_in_two_files_round_trip(tmp_path: Path) -> None:
+    for part in (slice(0, 6), slice(6, 10)):
+        table = pa.table({"ill": ILL[part], "age": AGES[part], "patient": PATIENTS[part]})
+        pq.write_table(table, tmp_path / f"visits-{part.start}.parquet")
+    dataset, clients = _read(dataset=f"parquet:{tmp_path}/visits-*.parquet", clients_by="patient", label_column="ill")
+    assert (_rows(dataset), len(clients)) == (STORED, 4)
+
+
+@pytest.mark.parametrize("one_set", [True, False])
+def test_arrays_round_trip(tmp_path: Path, one_set: bool) -> None:
+    x, y, who = np.array(AGES)[:, None], np.array([int(i == "yes") for i in ILL]), np.array(PATIENTS)
+    arrays: dict[str, Any] = {"x": x, "y": y, "client": who}
+    if not one_set:  # cyd and dan only to test with
+        later = np.isin(who, ["cyd", "dan"])
+        arrays = {
+            f"{k}_{part}": v[mask] for k, v in arrays.items() for part, mask in (("train", ~later), ("test", later))
+        }
+    np.savez(tmp_path / "a.npz", **arrays)
+    dataset, clients = _read(
+        dataset=f"npz:{tmp_path}/a.npz", clients_by="client", **({"holdout": 0.3} if one_set else {})
+    )
+    assert _rows(dataset) == Counter((p, a, str(int(i == "yes"))) for p, a, i in zip(PATIENTS, AGES, ILL, strict=True))
+    assert len(clients) == (4 if one_set else 2)
+    assert dataset.owners is not None
+    assert dataset.owners.names == ("ann", "bob", "cyd", "dan")
+
+
+def test_folders_round_trip(tmp_path: Path) -> None:
+    for number, (patient, ill) in enumerate(zip(PATIENTS, ILL, strict=True)):
+        place = tmp_path / "train" / patient / ill
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number}.png").write_bytes(encode(np.full((1, 5, 5), 20 * number, np.uint8)))
+    dataset, _ = _read(dataset=f"folder:{tmp_path}", clients_by="folder", holdout=0.4)
+    assert _rows(dataset) == Counter((p, 20.0 * n, i) for n, (p, i) in enumerate(zip(PATIENTS, ILL, strict=True)))
+    with pytest.raises(FedSeqError, match="Valid: folder"):
+        _read(dataset=f"folder:{tmp_path}", clients_by="patient", holdout=0.4)
+
+
+def test_pictures_in_parquet_round_trip(tmp_path: Path) -> None:
+    pictures = [{"bytes": encode(np.full((1, 4, 4), 9 * n, np.uint8)), "path": None} for n in range(10)]
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    labels = [int(i == "yes") for i in ILL]
+    table = pa.table({"image": pa.array(pictures, kind), "label": labels, "hospital": [3, 3, 3, 3, 3, 1, 1, 1, 1, 1]})
+    pq.write_table(table, tmp_path / "p.parquet")
+    dataset, _ = _read(dataset=f"parquet:{tmp_path}/p.parquet", clients_by="hospital", holdout=0.4)
+    hospitals = ["3"] * 5 + ["1"] * 5
+    expected = Counter((h, 9.0 * n, str(c)) for n, (h, c) in enumerate(zip(hospitals, labels, strict=True)))
+    assert _rows(dataset) == expected
+    assert dataset.owners is not None
+    assert dataset.owners.names == ("1", "3")
+
+
+def test_numbers_are_sorted_as_numbers_and_other_names_as_words(tmp_path: Path) -> None:
+    rows = [f"{client},{age},{age % 2}" for client, age in ((10, 1), (9, 2), (10, 3), (9, 4), (10, 5), (9, 6))]
+    dataset, _ = _read(dataset=_csv(tmp_path / "a.csv", "ward,age,label", rows), clients_by="ward", holdout=0.4)
+    assert dataset.owners is not None
+    assert dataset.owners.names == ("9", "10")
+    words = [row.replace("9,", "09,", 1) if row.startswith("9") else row for row in rows]
+    dataset, _ = _read(dataset=_csv(tmp_path / "b.csv", "ward,age,label", words), clients_by="ward", holdout=0.4)
+    assert dataset.owners is not None
+    assert dataset.owners.names == ("09", "10")
+
+
+def test_features_are_scaled_by_those_that_are_trained_on(tmp_path: Path) -> None:
+    """Trained on 1 and 3, of mean 2 and standard deviation 1, the test example 7 becomes 5; a constant becomes 0."""
+    np.savez(tmp_path / "x.npz", x=np.zeros((3, 1)), y=[0, 1, 0])
+    rows = ["a,1,4,0", "a,3,4,1", "b,7,4,0"]
+    table = _csv(tmp_path / "a.csv", "who,age,one,label", rows)
+    for seed in range(20):
+        options = {"clients_by": "who", "holdout": 0.4, "holdout_by": "clients", "seed": seed}
+        try:
+            dataset, _ = _read(dataset=table, **options)
+        except FedSeqError:  # a is held out, and b knows one class alone
+            continue
+        break
+    assert dataset.scaled(dataset.x_test).tolist() == [[5.0, 0.0]]
+    assert dataset.scaled(dataset.x_train).tolist() == [[-1.0, 0.0], [1.0, 0.0]]
+
+
+def test_people_are_held_out_whole_whoever_the_clients_are(tmp_path: Path) -> None:
+    rows = [
+        f"{person}-{visit},{person},{person}{visit}{n},{n}" for person in range(4) for visit in (1, 2) for n in (0, 1)
+    ]
+    source = _csv(tmp_path / "a.csv", "visit,person,value,label", rows)
+    dataset, clients = _read(dataset=source, clients_by="visit", holdout=0.5, holdout_by="person")
+    people = dataset.columns["person"]
+    assert len(clients) == 4
+    assert set(people.train) | set(people.test) == {0, 1, 2, 3}
+    assert not set(people.train) & set(people.test)
+    assert dataset.shape == (1,)  # neither the visit nor the person is learnt from
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "options", "words"),
+    [
+        ("who,age,label", ["a,1,0", ",2,1", "b,3,0"], {"clients_by": "who"}, "example 2 has no who"),
+        ("who,age,label", ["a,1,0", "b,old,1"], {"clients_by": "who"}, "'age' has 'old' for example 2"),
+        ("who,age,label", ["a,1,0", "b,,1"], {"clients_by": "who"}, "'age' has '' for example 2"),
+        ("who,age,label", ["a,1,0", "b,inf,1"], {"clients_by": "who"}, "must be finite numbers"),
+        ("who,age,label", ["a,1,0", "b,2"], {"clients_by": "who"}, "row 2 has 2 values, and there are 3 columns"),
+        ("who,age,label", [], {"clients_by": "who"}, "there are no rows"),
+        ("who,age,ill", ["a,1,0"], {"clients_by": "who"}, "no column 'label' with the classes"),
+        ("who,age,label", ["a,1,0", "b,2,1"], {"clients_by": "whom"}, "unknown column 'whom'. Did you mean 'who'"),
+        ("who,label", ["a,1", "b,2"], {"clients_by": "who"}, "no column is left to learn from"),
+        ("who,who,label", ["a,1,2"], {"clients_by": "who"}, "names a column twice"),
+        ("1,2.5,3", ["a,1,2"], {"clients_by": "who"}, "no column 'label'"),
+        ("", [], {"clients_by": "who"}, "must name the columns"),
+        ("who,age,label", ["a,1,0", "a,2,1"], {"clients_by": "who", "holdout_by": "clients"}, "one who alone"),
+        ("who,age,label", ["a,1,0", "b,2,1"], {"clients_by": "who", "holdout_by": "clients"}, "in the test set alone"),
+        ("who,age,label", ["a,1,0", "b,2,1"], {"clients_by": "who"}, "leaves no example .* to test with"),
+        ("age,label", ["1,0", "2,1"], {"holdout_by": "clients"}, "--holdout-by clients needs clients that exist"),
+    ],
+)
+def test_bad_tables_get_one_sentence(
+    tmp_path: Path, header: str, rows: list[str], options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(FedSeqError, match=words):
+        _read(dataset=_csv(tmp_path / "a.csv", header, rows), **options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "words"),
+    [
+        ({"client_test": ["a", "z"]}, {}, "client a is in train and in test, and client z in test alone"),
+        ({"client_train": ["a", "b"]}, {}, "client has 2 values for 3 examples"),
+        ({"client_train": ["a", "", "b"]}, {}, "example 2 has no client_train"),
+        ({"client_train": None}, {}, "array 'client_train' is missing"),
+        ({"y_test": [2, 2]}, {}, "class 2 is in the test set alone"),
+        ({}, {"holdout": 0.5}, "has a test set of its own"),
+    ],
+)
+def test_bad_arrays_get_one_sentence(
+    tmp_path: Path, changes: dict[str, Any], options: dict[str, Any], words: str
+) -> None:
+    arrays = {
+        "x_train": np.zeros((3, 2)), "y_train": [0, 1, 1], "client_train": ["a", "b", "a"],
+        "x_test": np.zeros((2, 2)), "y_test": [0, 1], "client_test": ["a", "b"],
+    }  # fmt: skip
+    kept: dict[str, Any] = {key: np.array(v) for key, v in (arrays | changes).items() if v is not None}
+    np.savez(tmp_path / "a.npz", **kept)
+    with pytest.raises(FedSeqError, match=words):
+        _read(dataset=f"npz:{tmp_path}/a.npz", clients_by="client", **options)
+
+
+def test_an_empty_client_folder_gets_one_sentence(tmp_path: Path) -> None:
+    for client in ("ann", "bob"):
+        (tmp_path / "train" / client / "yes").mkdir(parents=True)
+        (tmp_path / "train" / client / "yes" / "a.png").write_bytes(encode(np.zeros((1, 4, 4), np.uint8)))
+    (tmp_path / "train" / "cyd").mkdir()
+    with pytest.raises(FedSeqError, match="cyd: this client holds nothing"):
+        _read(dataset=f"folder:{tmp_path}", clients_by="folder", holdout=0.5)
+
+
+@pytest.mark.parametrize("option", ["num_clients", "alpha", "partition"])
+def test_what_deals_examples_has_no_effect_on_clients_that_exist(option: str) -> None:
+    value = {"num_clients": 5, "alpha": 0.5, "partition": "iid"}[option]
+    with pytest.raises(FedSeqError, match="has no effect in this run"):
+        resolve({"dataset": "csv:a.csv", "clients_by": "who", option: value})
+    assert resolve({"dataset": "csv:a.csv", option: value}).options()[option] == value
+
+
+def test_clients_by_has_no_effect_on_data_without_columns() -> None:
+    with pytest.raises(FedSeqError, match="--clients-by has no effect in this run: it is for npz:"):
+        resolve({"dataset": "digits", "clients_by": "who"})

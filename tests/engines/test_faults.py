@@ -1,0 +1,277 @@
+"""Workers that hang, run out of memory or lose their parent, and a run that is told to stop meanwhile."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fedseq.algorithms.feddyn import feddyn
+from fedseq.basics.errors import FedSeqError, is_out_of_memory
+from fedseq.engines import processes
+from fedseq.engines.processes import ProcessEngine
+from fedseq.engines.serial import SerialEngine
+from fedseq.runs.experiment import resume, run
+from fedseq.training.jobs import Job, Result, Task
+from fedseq.training.sgd import build
+
+from .shell import fedseq, is_running, wait_for, written
+from .test_engines import assert_same, make_jobs, make_task
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="workers are forked, on Linux only")
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return make_task()
+
+
+@pytest.fixture(scope="module")
+def jobs(task: Task) -> list[Job]:
+    return make_jobs(task, feddyn(0.1))
+
+
+@pytest.fixture(scope="module")
+def expected(task: Task, jobs: list[Job]) -> list[Result]:
+    return list(SerialEngine(task).run(jobs))
+
+
+@pytest.fixture
+def engine(task: Task) -> Iterator[ProcessEngine]:
+    opened = ProcessEngine(task, 2)
+    yield opened
+    opened.close()
+
+
+def test_a_stopped_worker_is_replaced(
+    engine: ProcessEngine, task: Task, jobs: list[Job], expected: list[Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "HANGING_SECONDS", 2)
+    weights = build(task).vector
+    pending = engine.begin_evaluation(weights)
+    stopped = [worker.process.pid or 0 for worker in engine.workers]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    assert_same(list(engine.run(jobs)), expected)
+    assert pending.result() == SerialEngine(task).evaluate(weights)
+    assert not {worker.process.pid for worker in engine.workers} & set(stopped)
+
+
+def read_what_never_comes(output: Tensor, target: Tensor, folder: Path) -> Tensor:
+    """The first process to come here waits in the kernel for ever."""
+    try:
+        (folder / "first").mkdir()
+    except FileExistsError:
+        return cross_entropy(output, target)
+    reading, _ = os.pipe()
+    os.read(reading, 1)
+    raise AssertionError("nobody writes")
+
+
+def test_a_worker_that_waits_in_a_system_call_is_replaced(
+    task: Task, jobs: list[Job], expected: list[Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "HANGING_SECONDS", 2)
+    engine = ProcessEngine(replace(task, loss=partial(read_what_never_comes, folder=tmp_path)), 2)
+    assert_same(list(engine.run(jobs)), expected)
+    assert (tmp_path / "first").exists()
+    engine.close()
+
+
+def compute_for_long(output: Tensor, target: Tensor, folder: Path) -> Tensor:
+    """Three seconds of CPU time, once in each process."""
+    try:
+        (folder / str(os.getpid())).mkdir()
+    except FileExistsError:
+        return cross_entropy(output, target)
+    until = time.process_time() + 3
+    while time.process_time() < until:
+        pass
+    return cross_entropy(output, target)
+
+
+def test_a_worker_that_computes_for_long_is_left_alone(
+    task: Task, jobs: list[Job], expected: list[Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "HANGING_SECONDS", 2)
+    engine = ProcessEngine(replace(task, loss=partial(compute_for_long, folder=tmp_path)), 1)
+    worker = engine.workers[0]
+    assert_same(list(engine.run(jobs[:2])), expected[:2])
+    assert engine.workers == [worker]
+    engine.close()
+
+
+def test_engines_end_soon_after_a_stop(engine: ProcessEngine, task: Task, jobs: list[Job]) -> None:
+    """Also if all workers hang, with an evaluation under way that is still wanted."""
+    weights = build(task).vector
+    pending = engine.begin_evaluation(weights)
+    for worker in engine.workers:
+        os.kill(worker.process.pid or 0, signal.SIGSTOP)
+    assert not list(engine.run(jobs, lambda: True))
+    assert pending.result(lambda: True) == SerialEngine(task).evaluate(weights)
+    for worker in engine.workers:
+        os.kill(worker.process.pid or 0, signal.SIGSTOP)
+    answers = iter([False])  # the request to stop comes while the result is waited for
+    assert engine.begin_evaluation(weights).result(lambda: next(answers, True)) == pending.result()
+    answers = iter([False] * 3)
+    assert len(list(SerialEngine(task).run(jobs, lambda: next(answers, True)))) == 2  # of one and of two clients
+
+
+def test_a_worker_that_cannot_be_replaced_ends_the_run_with_what_is_missing(
+    task: Task, jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = ProcessEngine(task, 2)
+
+    def too_many(*_: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    for worker in engine.workers:
+        os.kill(worker.process.pid or 0, signal.SIGKILL)
+    monkeypatch.setattr(processes, "_Worker", too_many)
+    with pytest.raises(OSError, match="Too many open files"):
+        list(engine.run(jobs))
+    engine.close()
+
+
+def test_one_sigterm_ends_a_run_whose_workers_hang(tmp_path: Path) -> None:
+    words = ["--dataset", "digits", "--method", "random", "--out", "run", "--engine", "processes", "--workers", "2"]
+    started = fedseq("run", *words, "--rounds", "100000")
+    metrics = Path("run/metrics.jsonl")
+    wait_for(lambda: started.poll() is not None or (metrics.exists() and metrics.read_text().count("\n") >= 2))
+    workers = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+    for pid in workers:
+        os.kill(int(pid), signal.SIGSTOP)
+    os.kill(started.pid, signal.SIGTERM)
+    output = "".join(started.communicate(timeout=processes.HANGING_SECONDS / 2))  # before they would be found to hang
+    assert len(workers) == 2
+    assert started.returncode == 130, output
+    done = metrics.read_text().count("\n")
+    resume("run", engine="serial", rounds=done + 1)
+    run(dataset="digits", method="random", engine="serial", rounds=done + 1, folder="alone")
+    assert written(Path("run")) == written(Path("alone"))
+
+
+WAITING_MODEL = """
+import time
+from pathlib import Path
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, shape, num_classes):
+        super().__init__(nn.Flatten(), nn.Linear(64, num_classes))
+
+    def forward(self, x):
+        if self.training:  # not where the model is tried before the run
+            Path("here").touch()
+            while not Path("go").exists():
+                time.sleep(0.01)
+        return super().forward(x)
+"""
+
+
+@pytest.mark.parametrize("gate", ["false", "true"])
+def test_one_sigterm_ends_a_run_in_the_middle_of_its_first_chain(gate: str) -> None:
+    """With a gate that is the one it is calibrated by."""
+    Path("mynet.py").write_text(WAITING_MODEL)
+    words = ["--dataset", "digits", "--algorithm", "fedavg", "--rounds", "1", "--model", "mynet:Net", "--gate", gate]
+    started = fedseq("run", *words, "--engine", "processes", "--workers", "2", "--out", "run")
+    wait_for(lambda: started.poll() is not None or Path("here").exists())
+    os.kill(started.pid, signal.SIGTERM)
+    output = "".join(started.communicate(timeout=processes.HANGING_SECONDS))
+    assert started.returncode == 130, output
+    Path("go").touch()
+    for again in (fedseq("resume", "run", "--trust"), fedseq("run", *words, "--engine", "serial", "--out", "alone")):
+        output = "".join(again.communicate(timeout=100))
+        assert again.returncode == 0, output
+    assert written(Path("run")) == written(Path("alone"))
+
+
+def test_sigterm_ends_pre_training_in_the_background() -> None:
+    """A shell without job control starts what is in the background with SIGINT ignored."""
+    Path("mynet.py").write_text(WAITING_MODEL)
+    words = ["--dataset", "digits", "--rounds", "1", "--model", "mynet:Net", "--engine", "processes", "--workers", "2"]
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        started = fedseq("run", *words, "--out", "run")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    wait_for(lambda: started.poll() is not None or Path("here").exists())
+    os.kill(started.pid, signal.SIGTERM)
+    output = "".join(started.communicate(timeout=processes.HANGING_SECONDS))
+    assert started.returncode == 130, output
+    assert "fedseq resume run" in output
+
+
+def take_too_much(output: Tensor, target: Tensor, python: bool) -> Tensor:
+    return output * (len(bytearray(1 << 60)) if python else torch.zeros(1 << 50)[0])
+
+
+@pytest.mark.parametrize("python", [True, False])
+def test_out_of_memory_in_a_worker_is_one_sentence(task: Task, jobs: list[Job], python: bool) -> None:
+    greedy = ProcessEngine(replace(task, loss=partial(take_too_much, python=python)), 2)
+    with pytest.raises(FedSeqError, match=r"^a worker ran out of memory\. Use fewer --workers .*$"):
+        list(greedy.run(jobs))
+    greedy.close()
+
+
+GREEDY_MODEL = """
+import torch
+
+class Net(torch.nn.Linear):
+    def __init__(self, shape, num_classes):
+        super().__init__(64, num_classes)
+
+    def forward(self, x):
+        return torch.zeros(1 << 50) if self.training else super().forward(x.flatten(1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "code", "message"), [("serial", 1, "not enough mem"), ("processes", 2, "ran out of mem")]
+)
+def test_the_command_line_says_it_without_a_traceback(engine: str, code: int, message: str) -> None:
+    Path("mynet.py").write_text(GREEDY_MODEL)
+    words = ["--dataset", "digits", "--algorithm", "fedavg", "--rounds", "1", "--model", "mynet:Net", "--out", "run"]
+    failed = fedseq("run", *words, "--engine", engine)
+    output = "".join(failed.communicate(timeout=100))
+    assert failed.returncode == code, output
+    assert message in output
+    assert "Traceback" not in output
+
+
+def test_what_is_out_of_memory_and_what_is_not() -> None:
+    assert is_out_of_memory(OSError(12, "Cannot allocate memory"))
+    assert not is_out_of_memory(OSError(28, "No space left on device"))
+    assert not is_out_of_memory(RuntimeError("shapes do not match"))
+
+
+ORPHANS = """
+import os, signal, sys
+sys.path.insert(0, "tests")
+from tests.engines.test_engines import ProcessEngine, make_jobs, make_task
+task = make_task()
+engine = ProcessEngine(task, 2)
+next(engine.run(make_jobs(task)))
+print(*(worker.process.pid for worker in engine.workers), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workers_die_with_their_parent() -> None:
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", ORPHANS], cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    alive = [int(pid) for pid in done.stdout.split()]
+    assert len(alive) == 2
+    wait_for(lambda: not any(is_running(pid) for pid in alive), 20)

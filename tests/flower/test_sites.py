@@ -1,0 +1,205 @@
+"""Sites that join with a kit: what is in it, whose key is believed, and a run with files of their own."""
+
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from fedseq.basics.errors import FedSeqError
+from fedseq.cli import main
+from fedseq.data import load_dataset
+from fedseq.flower.apps.settings import Settings
+from fedseq.flower.deployment import admission, folder, keys, local, processes, site
+from fedseq.flower.deployment.federation import Federation
+from fedseq.flower.deployment.kit import kit_of, read_kit
+
+from .expected import lines
+from .federations import free_ports, running
+
+LONG = 900.0
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Federation:
+    return folder.init(tmp_path / "fed", 2, port=free_ports(20))
+
+
+def joined(federation: Federation, node: int, place: Path) -> site.Site:
+    return site.settle(federation.kit(node), place)
+
+
+def test_a_kit_holds_no_secret_and_says_all_that_a_site_needs(made: Federation) -> None:
+    with zipfile.ZipFile(made.kit(1)) as archive:
+        assert sorted(archive.namelist()) == ["ca.crt", "kit.json"]
+        assert not any(b"PRIVATE" in archive.read(name) for name in archive.namelist())
+    assert read_kit(made.kit(1)) == kit_of(made, 1)
+    assert (kit_of(made, 1).node, kit_of(made, 1).nodes) == (1, 2)
+
+
+def test_a_site_makes_its_key_once_and_keeps_it(made: Federation, tmp_path: Path) -> None:
+    found = joined(made, 0, tmp_path / "site")
+    assert stat.S_IMODE(found.key.stat().st_mode) == 0o600
+    before = found.key.read_bytes(), found.public_key.read_bytes()
+    found.public_key.unlink()  # it follows from the other half
+    for source in (made.kit(0), found.folder):
+        again = site.settle(source, None if source == found.folder else tmp_path / "site")
+        assert (again.key.read_bytes(), again.public_key.read_bytes()) == before
+    with pytest.raises(FedSeqError, match="site of another kit"):
+        site.settle(made.kit(1), tmp_path / "site")
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "text").touch()
+    with pytest.raises(FedSeqError, match="not a site's"):
+        site.settle(made.kit(1), tmp_path / "thesis")
+    assert [file.name for file in (tmp_path / "thesis").iterdir()] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"node": 7}, "names no client"),
+        ({"host": "x; rm"}, "names no SuperLink"),
+        ({"port": "8710"}, "names no client"),
+        ({"format": 99}, "another version"),
+        ({"more": 1}, "not a kit"),
+        ({"nodes": "a" * 100_000}, "too large"),
+    ],
+)
+def test_a_kit_that_is_none_is_told(made: Federation, tmp_path: Path, facts: dict[str, object], message: str) -> None:
+    files = kit_of(made, 0).files
+    with zipfile.ZipFile(tmp_path / "kit.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("kit.json", json.dumps({**json.loads(files["kit.json"]), **facts}))
+        archive.writestr("ca.crt", files["ca.crt"])
+    with pytest.raises(FedSeqError, match=message):
+        read_kit(tmp_path / "kit.zip")
+
+
+def test_files_that_are_no_kits_are_told(tmp_path: Path) -> None:
+    (tmp_path / "text.zip").write_text("no zip")
+    os.mkfifo(tmp_path / "pipe.zip")
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("../../escaped", "x")
+    for name in ("text.zip", "pipe.zip", "other.zip"):
+        with pytest.raises(FedSeqError, match="not a kit"):
+            read_kit(tmp_path / name)
+    with pytest.raises(FedSeqError, match="there is no kit"):
+        read_kit(tmp_path / "nothing.zip")
+
+
+def test_a_site_is_told_what_is_wrong_with_its_data(tmp_path: Path) -> None:
+    np.savez("test.npz", x=np.zeros((4, 3), np.float32), y=np.array([0, 1, 0, 1]))
+    own = folder.init(tmp_path / "own", 1, own_data=True, settings=Settings(server_data="npz:test.npz"))
+    named = folder.init(tmp_path / "named", 1)
+    for made, data, message in (
+        (own, "", "add --data"),
+        (own, "npz:nothing.npz", "nothing.npz"),
+        (named, "npz:x.npz", "leave --data out"),
+    ):
+        with pytest.raises(FedSeqError, match=message):
+            site.settle(made.kit(0), tmp_path / "site", data)
+    assert not (tmp_path / "site").exists()
+
+
+def test_the_operator_takes_public_keys_and_nothing_else(made: Federation, tmp_path: Path) -> None:
+    one, other = (joined(made, node, tmp_path / f"site-{node}") for node in (0, 1))
+    with pytest.raises(FedSeqError, match="must not leave its site"):
+        admission.admit(made, one.key)
+    with pytest.raises(FedSeqError, match="not a public key"):
+        admission.admit(made, made.folder / "README.md")
+    weak = Ed25519PrivateKey.generate().public_key()
+    (tmp_path / "weak.pub").write_bytes(weak.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
+    with pytest.raises(FedSeqError, match="ECDSA, 384 bits"):
+        admission.admit(made, tmp_path / "weak.pub", 0)
+    assert admission.admit(made, one.public_key) == 0
+    assert made.public_key(0).read_bytes() == one.public_key.read_bytes()
+    assert admission.admit(made, one.public_key) == 0  # again: nothing new
+    with pytest.raises(FedSeqError, match="node 0 has another key already"):
+        admission.admit(made, other.public_key, 0)
+    with pytest.raises(FedSeqError, match="key of node 0 already"):
+        admission.admit(made, one.public_key, 1)
+    with pytest.raises(FedSeqError, match="nodes 0 to 1"):
+        admission.admit(made, other.public_key, 5)
+    assert not made.public_key(1).exists()
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is missing: apt-get install openssh-client")
+def test_a_fingerprint_is_the_one_that_ssh_shows(tmp_path: Path) -> None:
+    keys.ensure_node_key(tmp_path / "key")
+    shown = subprocess.run(["ssh-keygen", "-lf", tmp_path / "key.pub"], capture_output=True, text=True, check=True)
+    assert admission.fingerprint(tmp_path / "key.pub") == shown.stdout.split()[1]
+
+
+def test_a_server_that_is_away_or_another_is_told_to_the_site(made: Federation) -> None:
+    assert "refused" in site.unreachable(kit_of(made, 0))
+
+
+def lose_the_key(federation: Federation, place: Path) -> None:
+    """A site that makes a new key is let in only when the operator says so, and its old key is forgotten."""
+    (place / "node-1").rename(place / "lost")
+    (place / "node-1.pub").unlink()
+    again = site.settle(place)
+    words = ["federation", "register", str(federation.folder), str(again.public_key)]
+    assert main(words) == 2
+    assert admission.presence(federation)[1] in ("online", "offline")
+    assert main([*words, "--replace"]) == 0
+    assert admission.presence(federation)[1] == "registered"  # never seen yet
+    (place / "lost").rename(place / "node-1")
+
+
+@pytest.mark.timeout(2700)  # real processes, and perhaps a very busy machine
+def test_a_site_joins_with_files_of_its_own_and_no_private_key_travels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Node 0 runs on the server's machine; node 1 joins with its kit, is let in when its key is registered, takes part
+    in a run, and leaves at a SIGTERM. The server has a test set and learns neither examples nor labels."""
+    digits = load_dataset("digits")
+    halves = np.array_split(np.random.default_rng(0).permutation(len(digits.y_train)), 2)
+    for node, half in enumerate(halves):
+        np.savez(tmp_path / f"data-{node}.npz", x=digits.x_train[half], y=digits.y_train[half])
+    np.savez(tmp_path / "server.npz", x=digits.x_test, y=digits.y_test)
+    options = {"algorithm": "fedseq", "rounds": 2, "fraction": 1.0, "lr": 0.03, "exemplars": 5}
+    with running(
+        tmp_path / "fed", 2, options=options, settings=Settings(server_data=f"npz:{tmp_path / 'server.npz'}"),
+        own_data=True, node_data=f"npz:{tmp_path}/data-{{node}}.npz", start=False,
+    ) as fed:  # fmt: skip
+        local.up(fed.federation, [0])
+        words = ["federation", "join", str(fed.federation.kit(1)), "--data", f"npz:{tmp_path / 'data-1.npz'}"]
+        said = tmp_path / "said"
+        with said.open("w") as output:
+            member = subprocess.Popen([sys.executable, "-m", "fedseq", *words], stdout=output, cwd=tmp_path)
+        try:
+            assert processes.wait_until(lambda: "not let in" in said.read_text(), LONG)
+            assert main(["federation", "status", str(fed.folder)]) == 0
+            assert "node-1       has not joined: no key of it is registered" in capsys.readouterr().out
+            assert main(["federation", "register", str(fed.folder), str(tmp_path / "node-1" / "node-1.pub")]) == 0
+            shown = capsys.readouterr().out
+            assert "all nodes have their keys" in shown
+            assert shown.split("with the key ")[1].split()[0] in said.read_text()
+            assert processes.wait_until(lambda: "online as client 1 of 2" in said.read_text(), LONG)
+            assert main(["federation", "status", str(fed.folder)]) == 0
+            assert "node-1       at its site: online" in capsys.readouterr().out
+            fed.run()
+        finally:
+            member.send_signal(signal.SIGTERM)
+            assert member.wait(LONG) == 0
+        assert "left. Take part again with" in said.read_text()
+        node = json.loads((tmp_path / "node-1" / "process.json").read_text())
+        assert processes.family([processes.Process(**node)]) == set()
+        assert local.up(fed.federation) == []  # node 1's place is elsewhere
+        lose_the_key(fed.federation, tmp_path / "node-1")
+        private = (tmp_path / "node-1" / "node-1").read_bytes()
+        assert not [file for file in fed.folder.rglob("*") if file.is_file() and private in file.read_bytes()]
+    clients = json.loads((fed.folder / "run" / "clients.json").read_text())
+    assert clients["examples"] == [len(half) for half in halves]
+    assert "label_counts" not in clients
+    assert [record["client_updates"] for record in lines(fed.folder / "run")] == [2, 2]
+    assert (fed.folder / "run" / "weights.safetensors").exists()

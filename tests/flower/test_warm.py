@@ -1,0 +1,44 @@
+"""The process that apps are forked off on a node, where everything is imported already."""
+
+import time
+
+import pytest
+
+from fedseq.flower.deployment import supernode
+from flower.expected import checksum, lines, on_one_machine, use_client
+from flower.federations import running
+
+pytestmark = pytest.mark.timeout(900)  # real processes, and perhaps a busy machine
+
+KILL_THE_WARM_ONE = """
+    warm = os.getppid()
+    with open({notes!r}, "a") as notes:
+        notes.write(Path("/proc/%d/cmdline" % warm).read_text().replace(chr(0), " ") + chr(10))
+    if place == ("train", 1, 1):
+        os.kill(warm, signal.SIGKILL)
+"""
+
+
+def test_apps_are_forked_off_a_warm_process_and_it_is_started_again_when_it_dies(tmp_path):
+    notes = tmp_path / "notes"
+    options = {"dataset": "digits", "algorithm": "fedavg", "rounds": 2, "fraction": 1.0, "exemplars": 5}
+    with running(tmp_path / "fed", 2, options=options, insecure=True) as fed:
+        use_client(fed, KILL_THE_WARM_ONE.format(notes=str(notes)))
+        fed.run("gate=false", f"out={tmp_path / 'out'}")
+    assert [record["skipped"] for record in lines(tmp_path / "out")] == [[], []]
+    parents = notes.read_text().splitlines()
+    assert len(parents) == 4
+    assert all("multiprocessing.forkserver" in parent for parent in parents)
+    choices = {"algorithm": "fedavg", "gate": False}
+    assert checksum(tmp_path / "out") == checksum(on_one_machine(tmp_path / "one", nodes=2, **choices))
+
+
+@pytest.mark.parametrize(("nodes", "pause"), [(1, 0.2), (10, 1.0), (1000, 3.0)])
+def test_a_node_asks_often_while_there_is_work_and_seldom_where_there_are_many(monkeypatch, nodes, pause):
+    slept: list[float] = []
+    monkeypatch.setattr(supernode, "time", type("Time", (), {"monotonic": time.monotonic, "sleep": slept.append}))
+    clock = supernode.ShortPauses(nodes)
+    clock.sleep(3.0)  # no work was ever seen
+    clock.sleep(0.5)  # an app is at work
+    clock.sleep(3.0)
+    assert slept == [3.0, min(0.5, pause), pause]

@@ -1,0 +1,112 @@
+"""A published run tells what the run itself tells, in a fraction of its size and without a word about the machine."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedseq
+from fedseq.basics.errors import FedSeqError
+from fedseq.cli import main
+from fedseq.options.clock import WhatIf
+from fedseq.report.convergence import Bound, compare
+from fedseq.report.costs import run_costs
+from fedseq.report.tables import comparison_csv
+from fedseq.runs.reading import Run, read_details, read_run
+
+OPTIONS: dict[str, Any] = {
+    "dataset": "digits",
+    "method": "random",
+    "eval_every": 2,
+    "engine": "serial",
+    "dropout": 0.3,
+    "lr": 0.1,
+    "checkpoint_every": 5,
+}
+
+
+@pytest.fixture
+def run() -> Run:
+    fedseq.run(**OPTIONS, rounds=6, folder="runs/mine")
+    return read_run(Path("runs/mine"))
+
+
+def published() -> Run:
+    assert main(["publish", "runs", "--to", "results"]) == 0
+    return read_run(Path("results/mine"))
+
+
+def test_tables_are_the_same(run: Run) -> None:
+    copy = published()
+    assert copy.finished
+    assert copy.evaluations == run.evaluations
+    bound = Bound(0.5, "as given")
+    ours, theirs = (comparison_csv(compare([one], bound)) for one in (copy, run))
+    assert ours == theirs
+    assert "simulated_seconds" in ours
+
+
+def test_costs_add_up(run: Run) -> None:
+    copy = published()
+    ours, theirs = run_costs(copy), run_costs(run)
+    assert ours.rounds == (2, 4, 6)
+    for name in ("updates", "bytes"):
+        assert getattr(ours, name) == getattr(theirs, name)[1::2]
+    assert ours.seconds == pytest.approx(theirs.seconds[1::2], abs=1e-3)
+    assert sum(len(line["skipped"]) for line in run.metrics) > 0
+    ours_skipped, skipped = ([hop for line in one.metrics for hop in line["skipped"]] for one in (copy, run))
+    assert ours_skipped == skipped
+
+
+def test_other_clients_cannot_be_simulated_for_it(run: Run) -> None:
+    """Who trained is not listed any more: no time is better than one of other clients."""
+    assert run_costs(published(), WhatIf(client_speed=1.0)).seconds == ()
+
+
+def test_what_is_left_out_and_what_stays(run: Run) -> None:
+    place = published().folder
+    names = {file.name for file in place.iterdir()}
+    sides = {"environment.json", "clients.json", "superclients.json", "SHA256SUMS"}
+    assert names == {"config.yaml", "metrics.jsonl", *sides}
+    assert run.config.checkpoint_every == 5  # of where it was computed
+    assert read_run(place).config.checkpoint_every is None
+    assert read_run(place).config.lr == 0.1
+    environment = json.loads((place / "environment.json").read_text())
+    assert environment["seed"] == 0
+    assert "platform" not in environment
+    line = (place / "SHA256SUMS").read_text()
+    assert line in (run.folder / "SHA256SUMS").read_text()
+    assert line.endswith("  weights.safetensors\n")
+    copied, kept = read_details(place), read_details(run.folder)
+    assert copied.superclients == kept.superclients
+    assert copied.label_counts == kept.label_counts
+
+
+def test_the_same_bytes_each_time(run: Run) -> None:
+    contents = []
+    for parent in ("one", "two"):
+        assert main(["publish", "runs/mine", "--to", parent]) == 0
+        contents.append({file.name: file.read_bytes() for file in Path(parent, "mine").iterdir()})
+    assert contents[0] == contents[1]
+
+
+def test_nothing_is_overwritten_and_nothing_published_twice_over(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    published()
+    assert main(["publish", "runs/mine", "--to", "results"]) == 2
+    assert "never overwritten" in capsys.readouterr().err
+
+
+def test_its_model_is_not_there(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    published()
+    with pytest.raises(FedSeqError, match="published without"):
+        read_run(Path("results/mine")).weights()
+    assert main(["resume", "results/mine"]) == 2  # nothing to continue from, and nothing is begun anew
+    assert read_run(Path("results/mine")).evaluations == run.evaluations
+
+
+def test_an_unfinished_run_stays_unfinished() -> None:
+    fedseq.run(**OPTIONS, rounds=2, folder="runs/mine")
+    Path("runs/mine/weights.safetensors").unlink()
+    Path("runs/mine/SHA256SUMS").unlink()
+    assert not published().finished

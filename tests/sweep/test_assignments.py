@@ -1,0 +1,44 @@
+from dataclasses import replace
+
+import pytest
+
+from fedseq.basics.errors import FedSeqError
+from fedseq.options.resolve import resolve
+from fedseq.runs.reading import last_record
+from fedseq.sweep.assignments import (
+    Assignment,
+    failure,
+    from_json,
+    is_done,
+    refuse_other_runs,
+    rounds_left,
+)
+
+
+def test_assignments_travel_as_text_and_know_how_far_they_are(tmp_path):
+    from report.builders import make_run
+
+    folder = make_run(tmp_path / "a", [0.1, 0.2], rounds=5, finished=False)
+    config = resolve({"algorithm": "fedavg", "rounds": 5, "num_clients": 8, "speed_spread": 0.0})
+    assignment = Assignment(folder, config)
+    assert from_json(assignment.to_json()) == assignment
+    assert rounds_left(assignment) == 3
+    assert not is_done(assignment)
+    assert last_record(folder)["round"] == 2
+    (folder / "weights.safetensors").write_bytes(b"")
+    assert not is_done(assignment)  # a finished run of fewer rounds
+    assert is_done(replace(assignment, config=replace(config, rounds=2)))
+    assert is_done(replace(assignment, config=replace(config, until_accuracy=0.15)))
+    refuse_other_runs(assignment)
+    with pytest.raises(FedSeqError, match="--lr"):
+        refuse_other_runs(Assignment(folder, replace(config, lr=9.0)))
+    assert rounds_left(Assignment(tmp_path / "none", config)) == 5
+
+
+def test_a_run_that_diverged_is_not_tried_again(tmp_path):
+    from report.builders import make_run
+
+    folder = make_run(tmp_path / "a", [0.1], rounds=5, finished=False)
+    (folder / "failure.txt").write_text("training diverged in round 2\n")
+    assert failure(folder) == "training diverged in round 2"
+    assert is_done(Assignment(folder, resolve({"algorithm": "fedavg", "rounds": 5})))

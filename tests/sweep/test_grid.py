@@ -1,0 +1,76 @@
+import pytest
+
+from fedseq.basics.errors import FedSeqError
+from fedseq.report.grid import best_table, grid_points, heat_map
+from fedseq.runs.reading import read
+from fedseq.sweep.grid import plan_grid, read_values
+from report.builders import make_run
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("lr", "0.1,0.03", [0.1, 0.03]),
+        ("lr", "1e-3", [0.001]),  # no range: rates are no whole numbers
+        ("seed", "0-4", [0, 1, 2, 3, 4]),
+        ("seed", "7, 0-2,1", [7, 0, 1, 2]),  # each once
+        ("method", "greedy,exchange", ["greedy", "exchange"]),
+        ("lr", [0.1, 0.03], [0.1, 0.03]),  # of a YAML file
+        ("rounds", 5, [5]),
+        ("data_dir", "/data/a,b", ["/data/a,b"]),
+        ("dataset", "npz:a,b.npz", ["npz:a,b.npz"]),
+        ("clip_norm", "null,1", [None, 1.0]),
+    ],
+)
+def test_values_of_an_option(name, given, expected):
+    assert read_values(name, given) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("seed", "4-0", "must go up"),
+        ("seed", "0-100000", "less than 1000"),
+        ("lr", ",", "takes a value, or several"),
+        ("lr", "0.1,fast", "--lr takes a number"),
+        ("larning_rate", "1", "unknown option"),
+    ],
+)
+def test_values_that_make_no_sense(name, given, message):
+    with pytest.raises(FedSeqError, match=message):
+        read_values(name, given)
+
+
+def test_every_combination_is_a_run_and_names_what_is_varied():
+    grid = plan_grid({"lr": "0.1,0.03", "method": "greedy,exchange", "seed": "0-1", "rounds": "5"}, None)
+    assert grid.varied == ("lr", "method")
+    assert len(grid.values) == 2 * 2 * 2
+    names = {assignment.folder.name: values for assignment, values in grid.values.items()}
+    assert names["fedseq-lr0.03-exchange-alpha0-seed1"] == (0.03, "exchange")
+    assert all(str(assignment.folder.parent) == "runs/sweep-digits" for assignment in grid.values)
+
+
+def test_what_an_algorithm_does_not_use_makes_no_more_runs_of_it():
+    grid = plan_grid({"algorithm": "centralized,fedavg,fedseq", "method": "greedy,random", "alpha": "0,0.2"}, None)
+    names = sorted(assignment.folder.name for assignment in grid.values)
+    assert names == [
+        "centralized-seed0", "fedavg-alpha0-seed0", "fedavg-alpha0.2-seed0", "fedseq-greedy-alpha0-seed0",
+        "fedseq-greedy-alpha0.2-seed0", "fedseq-random-alpha0-seed0", "fedseq-random-alpha0.2-seed0",
+    ]  # fmt: skip
+    with pytest.raises(FedSeqError, match="none of these runs would use --mu"):
+        plan_grid({"algorithm": "fedavg,fedseq", "mu": "0.1,1"}, None)
+
+
+def test_the_best_comes_first_and_two_options_make_a_heat_map(tmp_path):
+    finals = {(0.1, "greedy", 0): 0.5, (0.1, "greedy", 1): 0.7, (0.03, "greedy", 0): 0.9, (0.1, "random", 0): 0.2}
+    runs = []
+    for (lr, method, seed), accuracy in finals.items():
+        folder = make_run(tmp_path / f"{lr}-{method}-{seed}", [accuracy], algorithm="fedseq", lr=lr, seed=seed)
+        runs.append(((lr, method), read(folder)))
+    points = grid_points(runs)
+    assert [point.values for point in points] == [(0.03, "greedy"), (0.1, "greedy"), (0.1, "random")]
+    assert points[1].final.mean == pytest.approx(0.6)  # of 0.5 and 0.7
+    table = best_table(points, ("lr", "method"))
+    assert [row[0] for row in table.rows] == ["0.03", "0.1", "0.1"]
+    assert table.rows[0] == ["0.03", "greedy", "90.00%", "1"]
+    assert heat_map(points, ("lr", "method"), tmp_path / "heat.png").stat().st_size > 5000

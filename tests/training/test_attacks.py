@@ -1,0 +1,82 @@
+"""What simulated attackers do."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fedseq.basics.errors import FedSeqError
+from fedseq.options.attacks import Attack, parse_attack
+from fedseq.options.resolve import resolve
+from fedseq.training.examples import Examples
+from fedseq.training.failures import attackers, poisoned, with_trigger
+
+
+@pytest.mark.parametrize(
+    ("text", "attack"),
+    [
+        ("sign-flip", Attack(factor=-1.0)),
+        ("scale:10", Attack(factor=10.0)),
+        ("scale:-0.5", Attack(factor=-0.5)),
+        ("label-flip", Attack(flipped=1.0)),
+        ("label-flip:0.25", Attack(flipped=0.25)),
+        ("quiet-label-flip", Attack(flipped=1.0, loss=0.0)),
+        ("backdoor", Attack(triggered=0.5)),
+    ],
+)
+def test_attacks(text: str, attack: Attack) -> None:
+    assert parse_attack(text) == attack
+
+
+def test_nan_is_an_attack() -> None:
+    assert math.isnan(parse_attack("nan").factor)
+
+
+@pytest.mark.parametrize("text", ["", "scale", "scale:", "scale:inf", "scale:x", "evil", "nan:1", "sign-flip:2"])
+def test_unknown_attacks_are_refused(text: str) -> None:
+    with pytest.raises(FedSeqError, match="unknown attack"):
+        resolve({"attack": text})
+
+
+@pytest.mark.parametrize("text", ["label-flip:0", "backdoor:1.5"])
+def test_shares_are_shares(text: str) -> None:
+    with pytest.raises(FedSeqError, match="greater than 0 and at most 1"):
+        resolve({"attack": text})
+
+
+def picture_data() -> tuple[Examples, list[np.ndarray]]:
+    return Examples(torch.zeros(40, 1, 8, 8, dtype=torch.uint8), torch.arange(40) % 4), np.split(np.arange(40), 4)
+
+
+def test_flipped_labels_are_those_of_the_attackers_alone() -> None:
+    data, clients = picture_data()
+    config = resolve({"attack": "label-flip", "attackers": 0.5})
+    bad = set(attackers(config, 4))
+    found = poisoned(config, data, clients, 4)
+    for client, indices in enumerate(clients):
+        expected = 3 - data.y[indices] if client in bad else data.y[indices]
+        assert torch.equal(found.y[indices], expected)
+    assert torch.equal(found.x, data.x)
+    assert torch.equal(data.y, torch.arange(40) % 4)  # what was given is left alone
+    half = poisoned(resolve({"attack": "label-flip:0.5", "attackers": 0.5}), data, clients, 4)
+    assert int((half.y != data.y).sum()) == 2 * 5  # c and 3 - c always differ: half of two clients' ten
+
+
+def test_a_backdoor_marks_half_of_the_attackers_pictures_as_class_0() -> None:
+    data, clients = picture_data()
+    found = poisoned(resolve({"attack": "backdoor", "attackers": 0.25}), data, clients, 4)
+    marked = (found.x != 0).flatten(1).any(1)
+    assert int(marked.sum()) == 5
+    assert set(found.y[marked].tolist()) == {0}
+    assert torch.equal(found.y[~marked], data.y[~marked])
+    assert int(found.x[marked][0].count_nonzero()) == 4  # two pixels wide at least
+    assert found.x[marked][0, 0, -1, -1] == 255
+
+
+def test_what_cannot_be_poisoned() -> None:
+    with pytest.raises(FedSeqError, match="holds none"):
+        with_trigger(torch.zeros(3, 5))
+    numbers = Examples(torch.zeros(4, 2), torch.zeros(4))
+    with pytest.raises(FedSeqError, match="these targets are numbers"):
+        poisoned(resolve({"attack": "label-flip"}), numbers, [np.arange(4)], 0)
