@@ -98,7 +98,7 @@ def print_speed() -> None:
 
 
 def print_quality(seeds: int = 5) -> None:
-    from fedseq.grouping import METRICS
+    from fedseq.options.tables import METRICS
 
     print(f"\n500 simulated clients, mean of {seeds} seeds: distinct classes at alpha 0, balance ratio at 0.2 and 0.5")
     criteria = [("random", None), ("kmeans", "euclidean"), *(("greedy", metric) for metric in METRICS)]

@@ -35,7 +35,7 @@ def _cpu_seconds(work: Callable[[], object]) -> float:
 
 UNTIL_THE_FIRST_ROUND = """
 import sys, time, fedseq
-from fedseq.progress import Quiet
+from fedseq.training.reporter import Quiet
 
 class First(Quiet):
     def begin(self, *_):
@@ -43,9 +43,8 @@ class First(Quiet):
         sys.exit()
 
 data, algorithm, folder = sys.argv[1:]
-fedseq.run(
-    dataset="cifar10", data_dir=data, algorithm=algorithm, method="random", folder=folder, reporter=First()
-)
+grouped = {"method": "random"} if algorithm == "fedseq" else {}
+fedseq.run(dataset="cifar10", data_dir=data, algorithm=algorithm, folder=folder, reporter=First(), **grouped)
 """
 
 

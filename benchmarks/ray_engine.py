@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedseq.examples import Examples
+from fedseq.training.examples import Examples
 from round import Cost, best, equal_clients, pictures, rounds
 
 ENGINES = ("processes", "ray")

@@ -19,16 +19,18 @@ import numpy as np
 import torch
 
 from fedseq import algorithms
-from fedseq.config import Config, resolve
 from fedseq.data import load_dataset
-from fedseq.engines import ENGINES
-from fedseq.examples import Examples
-from fedseq.experiment import execute
-from fedseq.jobs import Task
+from fedseq.engines.processes import ProcessEngine
 from fedseq.models import model_factory
-from fedseq.parts import Parts
-from fedseq.progress import Quiet
-from fedseq.training import build
+from fedseq.options.config import Config
+from fedseq.options.resolve import resolve
+from fedseq.runs.assembly import Parts, with_kernels
+from fedseq.runs.experiment import execute
+from fedseq.training.chains import run_job
+from fedseq.training.examples import Examples
+from fedseq.training.jobs import Job, Task
+from fedseq.training.reporter import Quiet
+from fedseq.training.sgd import build, one_thread, prepare
 from measure import FORWARD_FLOPS, TRAINING_FLOPS, PeakMemory, cpu_by_process, cpu_name, gemm_peak, start_up
 
 IMAGES = 10_000  # trained on per round, and evaluated
@@ -96,21 +98,21 @@ def rounds(
     count: int = 3,
     drawn: float = 0.2,
     engine: str = "processes",
+    kernels: str = "fast",
 ) -> list[Cost]:
     """Real rounds through the round loop; the only evaluation, after the last, is of one picture."""
-    config = resolve(
-        Config(
-            dataset="cifar10", algorithm=algorithm, num_clients=len(clients), method="random", rounds=count,
-            fraction=drawn, engine=engine, workers=workers, eval_every=count,
-        )
-    )  # fmt: skip
+    config = resolve({
+        "dataset": "cifar10", "algorithm": algorithm, "num_clients": len(clients), "rounds": count, "fraction": drawn,
+        "engine": engine, "workers": workers, "eval_every": count, "method": "random",
+        "kernels": kernels,
+    }, lenient=True)  # fmt: skip
     one = replace(train, x=train.x[:1], y=train.y[:1])
     task = Task(
         model_factory("lenet5", (3, 32, 32), 10), train, clients, one, 10, augment="crop-flip", weight_decay=4e-4
     )
     meter = Meter()
     with tempfile.TemporaryDirectory() as folder:
-        execute(Parts(config, task, algorithms.build(config)), Path(folder), meter)
+        execute(with_kernels(Parts(config, task, algorithms.build(config))), Path(folder), meter)
     return meter.costs()
 
 
@@ -123,10 +125,10 @@ def equal_clients(number: int, size: int, total: int) -> list[np.ndarray]:
     return np.split(np.random.default_rng(1).permutation(np.arange(number * size) % total), number)
 
 
-def evaluation(train: Examples, test: Examples) -> float:
+def evaluation(train: Examples, test: Examples, kernels: str) -> float:
     """Core-seconds for 10,000 pictures on two workers."""
-    task = Task(model_factory("lenet5", (3, 32, 32), 10), replace(train, x=train.x[:1]), [], test, 10)
-    engine = ENGINES["processes"](task, Config(workers=2))
+    task = Task(model_factory("lenet5", (3, 32, 32), 10), replace(train, x=train.x[:1]), [], test, 10, kernels=kernels)
+    engine = ProcessEngine(task, 2)
     weights = build(task).vector
     spent = []
     for _ in range(3):
@@ -135,6 +137,25 @@ def evaluation(train: Examples, test: Examples) -> float:
         spent.append(sum(cpu_by_process().values()) - before)
     engine.close()
     return min(spent) * IMAGES / len(test.x)
+
+
+def visit(train: Examples, kernels: str, repeats: int = 15) -> float:
+    """CPU milliseconds of a client's visit, 64 and 36 pictures, in this process."""
+    clients = [np.arange(100)]
+    task = Task(
+        model_factory("lenet5", (3, 32, 32), 10), train, clients, train, 10, augment="crop-flip", weight_decay=4e-4,
+        kernels=kernels,
+    )  # fmt: skip
+    model = build(task)
+    task = prepare(task, model)
+    job = Job(0, 0, 1, ((0, 0),), model.vector.clone(), algorithms.fedavg(), 0.01)
+    spent = []
+    with one_thread():
+        for _ in range(repeats):
+            began = time.process_time()
+            run_job(task, model, job)
+            spent.append(time.process_time() - began)
+    return 1000 * min(spent)
 
 
 def speedup(one: Cost, two: Cost) -> str:
@@ -146,22 +167,31 @@ def table(train: Examples, test: Examples, count: int) -> Iterator[tuple[str, st
     """Row after row, as they are measured."""
     clients = equal_clients(500, 100, len(train.x))
     peak = gemm_peak()
+    visits = {name: visit(train, name) for name in ("torch", "fast")}
+    by_torch = best(rounds(train, clients, "fedavg", 2, count=count, kernels="torch"))
     fedavg = {workers: best(rounds(train, clients, "fedavg", workers, count=count)) for workers in (2, 1)}
     cost, peak = fedavg[2], max(peak, gemm_peak())
     limit = IMAGES * TRAINING_FLOPS / peak
     yield "GEMM peak of a core (fp32)", f"{peak / 1e9:.0f} GFLOP/s"
-    yield "the round at GEMM peak", f"{limit:.1f} core-s"
-    yield "the round, FedAvg, 2 workers, all processes", f"{cost.cores:.1f} core-s, {cost.wall:.1f} s"
-    yield "share of GEMM peak", f"{limit / cost.cores:.0%}"
+    yield "the round at GEMM peak, by direct convolution", f"{limit:.1f} core-s"
+    yield "a client's visit, kernels torch / fast", _ratio(visits["torch"], visits["fast"], "ms")
+    yield "the round, FedAvg, 2 workers, kernels torch / fast", _ratio(by_torch.cores, cost.cores, "core-s")
+    yield "the same by the clock", _ratio(by_torch.wall, cost.wall, "s")
+    yield "share of direct GEMM peak, torch / fast", f"{limit / by_torch.cores:.0%} / {limit / cost.cores:.0%}"
     yield "outside SGD and evaluation", f"{cost.parent / cost.cores:.1%} of the round's core-s"
-    evaluated = evaluation(train, test)
-    share = IMAGES * FORWARD_FLOPS / peak / evaluated
-    yield "evaluation of 10,000 pictures", f"{evaluated:.2f} core-s ({share:.0%} of GEMM peak)"
+    evaluated = {name: evaluation(train, test, name) for name in ("torch", "fast")}
+    yield "evaluation of 10,000 pictures, torch / fast", _ratio(evaluated["torch"], evaluated["fast"], "core-s")
+    share = IMAGES * FORWARD_FLOPS / peak / evaluated["fast"]
+    yield "its share of direct GEMM peak", f"{share:.0%}"
     yield "2 workers against 1, FedAvg (100 clients)", speedup(fedavg[1], fedavg[2])
     fedseq = {workers: best(rounds(train, clients, "fedseq", workers, count=count)) for workers in (2, 1)}
     yield "2 workers against 1, FedSeq (12 chains)", speedup(fedseq[1], fedseq[2])
     yield from memory_rows(train, clients)
     yield scaling_row(train, count)
+
+
+def _ratio(slow: float, fast: float, unit: str) -> str:
+    return f"{slow:.2f} / {fast:.2f} {unit} ({slow / fast:.2f}x)"
 
 
 def start_up_row(data: str) -> tuple[str, str]:

@@ -15,6 +15,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedseq
 PEERS = {
     "Flower simulation (flwr 1.41), 2 actors": ("flower", ("torch==2.13.0", "numpy"), ("flwr[simulation]==1.41.0",)),
     "pfl-research, 1 process": ("pfl", ("torch==2.13.0", "numpy"), ("pfl[pytorch]",)),
+    "a plain PyTorch loop, 1 process": ("plain", ("torch==2.13.0", "numpy")),
 }
 
 

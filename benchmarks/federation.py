@@ -1,0 +1,84 @@
+"""A chain of three hops on digits over a real federation on this machine: seconds and core-seconds of a round.
+
+    python benchmarks/federation.py            # as `fedseq federation up` starts nodes
+    python benchmarks/federation.py --plain    # with `flower-supernode`, which starts a process for each message
+
+The nodes' core-seconds are those of all their processes; on an idle machine a round takes little more than the sum, as
+hops come one after the other. The first round is left out: data is loaded in it.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import psutil
+
+from fedseq.flower.deployment import commands, folder, local, processes, runs
+from fedseq.flower.deployment.federation import Federation
+
+NODES = 3
+OPTIONS = {
+    "dataset": "digits", "algorithm": "fedseq", "method": "random", "fraction": 1.0, "min_samples": 1400,
+    "max_clients": NODES, "gate": False,
+}  # fmt: skip
+
+
+def used(federation: Federation) -> float:
+    """Core-seconds of everything that runs, and of the children that they have waited for."""
+    total = 0.0
+    for process in processes.family(list(local.status(federation).values())):
+        try:
+            total += sum(process.cpu_times()[:4])
+        except psutil.Error:  # it has just ended
+            continue
+    return total
+
+
+def watch(federation: Federation, rounds: int, readings: list[tuple[float, float]]) -> None:
+    """The time and what was used, whenever another round is written down."""
+    metrics = federation.folder / "run" / "metrics.jsonl"
+    while len(readings) < rounds:
+        done = len(metrics.read_bytes().splitlines()) if metrics.exists() else 0
+        if done > len(readings):
+            readings.append((time.monotonic(), used(federation)))
+        time.sleep(0.05)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--port", type=int, default=28710)
+    arguments = parser.parse_args()
+    if arguments.plain:
+        ours = commands.supernode
+        commands.supernode = lambda *words: ["flower-supernode", *ours(*words)[3:]]
+    with tempfile.TemporaryDirectory() as place:
+        federation = folder.init(
+            Path(place) / "fed", NODES, {**OPTIONS, "rounds": arguments.rounds}, port=arguments.port
+        )
+        readings: list[tuple[float, float]] = []
+        try:
+            local.up(federation)
+            threading.Thread(target=watch, args=(federation, arguments.rounds, readings), daemon=True).start()
+            runs.run(federation, [], print)
+        finally:
+            local.down(federation)
+        hops = [json.loads(line)["client_updates"] for line in (federation.folder / "run/metrics.jsonl").open()]
+    assert set(hops) == {NODES}
+    pairs = list(itertools.pairwise(readings))
+    seconds = statistics.median(after[0] - before[0] for before, after in pairs)
+    cores = statistics.median(after[1] - before[1] for before, after in pairs)
+    load = os.getloadavg()[0]
+    told = f"{seconds:.1f} s a round, {cores:.1f} core-seconds (median of {len(pairs)}; load {load:.0f})"
+    print(f"{NODES} hops: {told}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

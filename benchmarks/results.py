@@ -1,0 +1,117 @@
+"""`make results`: the tables and figures of docs/results.md, from the published runs in results/.
+
+Nothing is counted here but what `fedseq compare` counts. A number that no run in results/ holds is the paper's, marked
+as such, from its tables as transcribed in fedseq.paper.published.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedseq.paper.published import CENTRALIZED, TABLE_2
+from fedseq.report.convergence import SHARES, Bound, ComparisonRow, compare, crossing_text
+from fedseq.report.costs import human_bytes, human_seconds
+from fedseq.report.figures import curves
+from fedseq.report.formats import TextTable, to_markdown
+from fedseq.report.series import stat
+from fedseq.runs.reading import Run, read_all, read_details, readable
+
+ROOT = Path(__file__).parents[1]
+PAGE, IMAGES, RESULTS = ROOT / "docs/results.md", ROOT / "docs/images", ROOT / "results"
+
+
+@dataclass(frozen=True)
+class Part:
+    """The runs in one folder of results/."""
+
+    folder: str
+    dataset: str
+    paper: tuple[str, ...] = ()  # rows of the paper's Table II, alpha 0, to stand below
+    given_groups: bool = False  # which no option tells: runs are called by their folders
+
+    @property
+    def runs(self) -> list[Run]:
+        return readable(read_all(sorted(file.parent for file in (RESULTS / self.folder).glob("*/config.yaml"))))
+
+    @property
+    def bound(self) -> Bound:
+        return Bound(CENTRALIZED[self.dataset] / 100, "the paper's centralized accuracy")
+
+
+PARTS = (
+    Part("cifar10-check", "cifar10"),
+    Part("cifar10-record", "cifar10", paper=("FedAvg", "FedDyn", "FedSeq", "FedSeq + FedDyn")),
+    Part("cifar10-tuning", "cifar10", given_groups=True),
+)
+
+
+def convergence_table(part: Part) -> str:
+    """Rounds to the paper's targets, and the paper's own below."""
+    targets = [f"to {100 * share * part.bound.accuracy:.2f} %" for share in SHARES]
+    columns = ["run", "seeds", "rounds", "accuracy at the end", *targets, "hours"]
+    rows = [_convergence_cells(part, row) for row in compare(part.runs, part.bound)]
+    # Where an average of models is evaluated, the last of them is too.
+    raw = [_raw(run) for run in part.runs if "accuracy_raw" in run.metrics[-1]]
+    for row in compare(raw, part.bound) if raw else ():
+        rows.append([f"{row.label}, raw model", *_convergence_cells(part, row)[1:-1], "-"])
+    for name in part.paper:
+        published = TABLE_2[part.dataset][name][0]
+        rows.append([f"the paper's {name}", "-", "10000", "-", *(str(round_ or "-") for round_, _ in published), "-"])
+    return to_markdown(TextTable(columns, rows))
+
+
+def _raw(run: Run) -> Run:
+    return replace(run, metrics=[{**line, "accuracy": line.get("accuracy_raw")} for line in run.metrics])
+
+
+def _convergence_cells(part: Part, row: ComparisonRow) -> list[str]:
+    runs = row.series.runs
+    last = stat(run.evaluations[-1][1] for run in runs)
+    hours = sum(read_details(run.folder).environment["hours"] for run in runs)
+    label = runs[0].folder.name if part.given_groups else row.label
+    cells = [label, str(len(runs)), str(min(run.rounds for run in runs))]
+    cells.append(last.text(lambda value: f"{100 * value:.2f} %") if last else "-")
+    cells += [crossing_text(crossing.first, runs) for crossing in row.crossings]
+    return [*cells, f"{hours:.1f}"]
+
+
+def cost_table(part: Part) -> str:
+    """What the first target costs beside rounds."""
+    columns = ["run", "client updates", "bytes moved", "simulated time"]
+    lines = [
+        [row.label, f"{at.updates.mean:,.0f}", human_bytes(at.bytes.mean), human_seconds(at.seconds.mean)]
+        for row in compare(part.runs, part.bound)
+        if (at := row.crossings[0]).updates and at.bytes and at.seconds
+    ]
+    return to_markdown(TextTable(columns, lines))
+
+
+def write_page(page: Path) -> None:
+    """Fill what stands between the markers of each part's tables."""
+    text = page.read_text()
+    for part in PARTS:
+        text = insert(text, part.folder, convergence_table(part))
+        if part.paper:
+            text = insert(text, f"{part.folder} costs", cost_table(part))
+    page.write_text(text)
+
+
+def insert(page: str, name: str, text: str) -> str:
+    begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
+    before, rest = page.split(begin)
+    return before + begin + text + end + rest.split(end)[1]
+
+
+def draw(folder: Path) -> Iterator[Path]:
+    for part in (part for part in PARTS if part.paper):
+        yield curves(part.runs, folder / f"{part.folder}.png", part.bound)
+
+
+def main() -> None:
+    write_page(PAGE)
+    for path in (PAGE, *draw(IMAGES)):
+        print(path.relative_to(ROOT))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
