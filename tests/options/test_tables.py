@@ -15,7 +15,7 @@ from fedseq.cli import main
 from fedseq.grouping.limits import cut
 from fedseq.options import tables
 from fedseq.options.criteria import valid_criteria
-from fedseq.options.option import POSITIVE
+from fedseq.options.ranges import POSITIVE
 from fedseq.options.resolve import resolve
 from fedseq.options.tables import (
     AVERAGES,

@@ -5,15 +5,14 @@ data set and the algorithm, and refuses what makes no sense, or would have no ef
 options too; they stand in the rows of tables.py, and in `Config.rules`.
 """
 
-import dataclasses
-import typing
 from dataclasses import dataclass
 from typing import Any
 
 from fedseq.options import private
 from fedseq.options.attacks import described
 from fedseq.options.datasets import CATALOG, FILE_SOURCES
-from fedseq.options.option import AT_LEAST_0, AT_LEAST_1, BELOW_1, FROM_0_TO_1, POSITIVE, SHARE, Option, Range, Role
+from fedseq.options.option import Role, option, options_of
+from fedseq.options.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FROM_0_TO_1, POSITIVE, SHARE, Range
 from fedseq.options.tables import APPROXIMATORS, AUGMENTATIONS, ENGINES, METHODS, METRICS, MODELS, PARTITIONS
 from fedseq.options.trackers import TRACKERS
 from fedseq.options.uses import (
@@ -46,13 +45,6 @@ from fedseq.options.uses import (
     facts,
     is_central,
 )
-
-SCHEDULES = ("constant", "cosine", "linear")
-
-
-def option(section: str, default: Any, help: str, **carried: Any) -> Any:
-    """A field of Config; `carried` are fields of Option."""
-    return dataclasses.field(metadata={"section": section, "default": default, "help": help, **carried})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +127,8 @@ class Config:
     )
     lr_schedule: str = option(
         "local training", lambda options: "cosine" if is_central(options) else "constant",
-        "how the rate falls over the rounds", choices=SCHEDULES, usual="constant; centralized: cosine",
+        "how the rate falls over the rounds", choices=("constant", "cosine", "linear"),
+        usual="constant; centralized: cosine",
     )  # fmt: skip
     lr_final: float = option(
         "local training", 0.0, "share of the learning rate that is left at the end of the rounds", range=FROM_0_TO_1,
@@ -248,11 +241,4 @@ class Config:
         return {**used, **dict(self.rules)}
 
 
-def _from_field(field: "dataclasses.Field[Any]") -> Option:
-    kind = typing.get_type_hints(Config)[field.name]
-    return Option(field.name, typing.get_args(kind) or (kind,), **field.metadata)
-
-
-OPTIONS: dict[str, Option] = {
-    field.name: _from_field(field) for field in dataclasses.fields(Config) if field.name != "rules"
-}
+OPTIONS = options_of(Config)

@@ -4,11 +4,14 @@ Everything that has to know these things (help, checks, YAML, what may change on
 comparable) reads them here, so that a new option is one line in config.py, or one in the row of its rule.
 """
 
-import math
+import dataclasses
+import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+from fedseq.options.ranges import Range
 
 
 class Role(Enum):
@@ -17,20 +20,6 @@ class Role(Enum):
     RESULT = "changes what comes out"  # a run cannot be continued with another value
     EXTENT = "how far the run goes"  # may change when a run is continued
     PLACE = "only where and how it is computed"  # may change too, and the numbers stay the same
-
-
-@dataclass(frozen=True)
-class Range:
-    holds: Callable[[Any], bool]
-    words: str
-
-
-POSITIVE = Range(lambda value: value > 0 and math.isfinite(value), "greater than 0")
-AT_LEAST_0 = Range(lambda value: value >= 0 and math.isfinite(value), "0 or more")
-AT_LEAST_1 = Range(lambda value: value >= 1, "1 or more")
-SHARE = Range(lambda value: 0 < value <= 1, "greater than 0 and at most 1")
-FROM_0_TO_1 = Range(lambda value: 0 <= value <= 1, "from 0 to 1")
-BELOW_1 = Range(lambda value: 0 <= value < 1, "at least 0 and less than 1")
 
 
 @dataclass(frozen=True)
@@ -60,9 +49,7 @@ class Option:
     role: Role = Role.RESULT
     simulated: bool = False  # means nothing in a federation of real clients
     usual: str = ""  # a default that depends on others, in words
-    open: Any = (
-        NEVER_OPEN  # the value that leaves the choice to the beginning of the run, where data and machine are known
-    )
+    open: Any = NEVER_OPEN  # a value that leaves the choice to the run's beginning, where data and machine are known
 
     @property
     def flag(self) -> str:
@@ -76,6 +63,21 @@ class Option:
         asides = [f"for {self.use.words}" if self.use.words else "", f"default: {usual}" if usual else ""]
         aside = "; ".join(filter(None, asides))
         return f"{self.help} ({aside})" if aside else self.help
+
+
+def option(section: str, default: Any, help: str, **carried: Any) -> Any:
+    """A field of a record of options; `carried` are fields of Option."""
+    return dataclasses.field(metadata={"section": section, "default": default, "help": help, **carried})
+
+
+def options_of(record: type) -> dict[str, Option]:
+    """The fields of a record that were made by `option`, by name."""
+    hints, found = typing.get_type_hints(record), {}
+    for field in dataclasses.fields(record):
+        if field.metadata:
+            kind = hints[field.name]
+            found[field.name] = Option(field.name, typing.get_args(kind) or (kind,), **field.metadata)
+    return found
 
 
 def brief(value: Any) -> str:

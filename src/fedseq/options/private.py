@@ -4,7 +4,8 @@ import math
 from typing import Any
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.options.option import AT_LEAST_0, POSITIVE, Range, Use
+from fedseq.options.option import Use
+from fedseq.options.ranges import AT_LEAST_0, POSITIVE, Range
 from fedseq.options.uses import FEDERATED, algorithm_of, uses_estimates
 from fedseq.privacy.accountant import Accountant, most_draws
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from fedseq.basics.errors import unknown
-from fedseq.options.option import AT_LEAST_0, AT_LEAST_1, BELOW_1, FROM_0_TO_1, POSITIVE, Range
+from fedseq.options.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FROM_0_TO_1, POSITIVE, Range
 
 
 @dataclass(frozen=True)

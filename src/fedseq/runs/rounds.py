@@ -9,17 +9,17 @@ from typing import Any
 from torch import Tensor
 
 from fedseq.algorithms.base import State, aggregate, models_to_evaluate, starts
-from fedseq.basics.errors import FedSeqError
 from fedseq.options.uses import watches_exemplars
 from fedseq.runs.checkpoints import CheckpointWriter
+from fedseq.runs.divergence import divergence, server_divergence
 from fedseq.runs.enough import better, ends
 from fedseq.runs.planning import Plan, Setup, chains_in, charge, last_round, plan
 from fedseq.runs.private import Visits, noisy
 from fedseq.runs.snapshots import Snapshot
 from fedseq.runs.stopping import Interrupted, stop_requests
 from fedseq.training.evaluation import client_spread
-from fedseq.training.gate import HOPELESS, REMEMBERED, GateMemory
-from fedseq.training.jobs import Engine, Job, PendingEvaluation, Result, never
+from fedseq.training.gate import REMEMBERED, GateMemory
+from fedseq.training.jobs import Engine, PendingEvaluation, Result, never
 
 Record = dict[str, Any]
 CHECKPOINT_SECONDS = 60.0
@@ -67,14 +67,14 @@ def run_rounds(setup: Setup, engine: Engine, snapshot: Snapshot) -> Iterator[tup
                 raise Interrupted(setup.log.files.path)
             if planned is NOTHING:
                 continue
-            trouble = _divergence(planned.jobs, results, snapshot)
+            trouble = divergence(planned.jobs, results, snapshot)
             if trouble:
                 checkpoints.save(written)
                 raise trouble
             advanced = _advance(setup, snapshot, results, visits)
             if not all(bool(tensor.isfinite().all()) for tensor in advanced.state.values()):
                 checkpoints.save(written)
-                raise _server_divergence(advanced.round)
+                raise server_divergence(advanced.round)
             snapshot = checkpoints.spill(advanced, config.memory_limit)
             end = last_round(setup, snapshot)
             record = _record(setup, snapshot, planned, results)
@@ -158,32 +158,6 @@ def _remembered(gate: GateMemory, results: Sequence[Result]) -> GateMemory:
         rejected_rounds=gate.rejected_rounds + 1 if nothing else 0,
         standings={**gate.standings, **looked_at},
         visits=visits[-REMEMBERED:],
-    )
-
-
-def _divergence(jobs: Sequence[Job], results: Sequence[Result], snapshot: Snapshot) -> FedSeqError | None:
-    round_ = snapshot.round + 1
-    for result in results:
-        if result.diverged is not None:
-            unit = next(job.unit for job in jobs if job.index == result.index)
-            return FedSeqError(
-                f"training diverged in round {round_}, unit {unit}, client {result.diverged}: loss or weights are no "
-                f"longer finite. The model of round {round_ - 1} is kept. Lower --lr, or set --clip-norm or --gate."
-            )
-    if results and not any(result.hops for result in results) and snapshot.gate.rejected_rounds + 1 >= HOPELESS:
-        reasons = sorted({hop.reason for result in results for hop in result.rejected})
-        return FedSeqError(
-            f"in {HOPELESS} rounds in a row, up to round {round_}, no client's update was accepted "
-            f"({'; '.join(reasons[:3])}). The last model is kept. Where training diverges, lower --lr or raise "
-            "--gate-factor."
-        )
-    return None
-
-
-def _server_divergence(round_: int) -> FedSeqError:
-    return FedSeqError(
-        f"training diverged in round {round_}: the clients' models are finite, and the server's step made of them is "
-        f"not. The model of round {round_ - 1} is kept. Lower --server-lr or --lr."
     )
 
 
