@@ -27,6 +27,7 @@ def own_folder(tmp_path, monkeypatch, pytestconfig):
     cache = tmp_path.with_name(f"{tmp_path.name}-cache")
     monkeypatch.setenv("FEDSEQ_CACHE", str(cache))
     monkeypatch.delenv("FEDSEQ_DATA", raising=False)
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # no test cuts the power, and a run waits for the disk ten times
     for library in pytestconfig.stash[COMPILED].glob("kernels-*/*.so"):
         place = cache / library.parent.name
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
