@@ -16,7 +16,7 @@ demo: install  ## set up and compare FedAvg, FedSeq and FedSeqInter on embedded 
 
 # Many tests wait for processes more than they compute: three at a time, those who wait first.
 test: install  ## set up and run the whole test suite
-	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests/flower tests/engines tests
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 # A tenth of each piece, and another tenth with each seed: make soak FEDSEQ_SOAK_SHARE=0.1 FEDSEQ_SOAK_SEED=3
 # One piece: make soak ONLY=damaged

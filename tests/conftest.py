@@ -21,6 +21,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         kernels.available()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that wait for other processes first: at the end, nobody would be left to compute meanwhile."""
+    items.sort(key=lambda item: item.path.parent.name not in ("flower", "engines"))
+
+
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch, pytestconfig):
     monkeypatch.chdir(tmp_path)
