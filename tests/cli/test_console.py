@@ -6,6 +6,8 @@ import re
 import pytest
 from rich.console import Console
 
+from fedseq.cli import main
+from fedseq.cli import run as run_command
 from fedseq.cli.console import ConsoleReporter, print_table
 from fedseq.options.resolve import resolve
 from fedseq.report.formats import TextTable, to_csv, to_latex, to_markdown
@@ -91,3 +93,13 @@ def test_compare_prints_what_programs_read(form, tmp_path, capsys):
         assert found == ["0.875", "0.8", "3.0", "1.0"]
     else:
         assert ({"--latex": r"\toprule", "--markdown": "| ----"}[form]) in out
+
+
+def test_a_run_ends_with_a_command_in_one_piece_and_counts_in_good_english(monkeypatch, tmp_path):
+    console, folder = terminal(), tmp_path / ("a-folder-with-a-long-name-" * 3)
+    monkeypatch.setattr(run_command, "make_console", lambda: console)
+    words = "--num-clients 2 --method random --fraction 1 --local-epochs 1 --rounds 1 --engine serial".split()
+    assert main(["run", *words, "--out", str(folder)]) == 0
+    shown = console.file.getvalue()
+    assert f"compare runs with: fedseq compare {folder} OTHER\n" in shown
+    assert "1 superclient of 2 clients (random)" in shown

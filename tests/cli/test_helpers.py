@@ -1,12 +1,14 @@
 """help, doctor, completion, python -m fedseq."""
 
+import io
 import shutil
 import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 
-from fedseq.cli import COMMANDS, main
+from fedseq.cli import COMMANDS, doctor, main
 
 
 def test_python_dash_m_is_the_command():
@@ -40,6 +42,15 @@ def test_doctor_tells_of_everything_on_one_screen(capsys):
         word in out for word in ("fedseq", "Python", "torch", "cores", "convolutions", "GPU", "cache", "disk here")
     )
     assert len(out.splitlines()) <= 24
+
+
+def test_doctor_fits_a_terminal_of_80_columns_and_24_lines(monkeypatch):
+    file = io.StringIO()
+    monkeypatch.setattr(doctor, "make_console", lambda: Console(file=file, width=80, force_terminal=True))
+    assert main(["doctor"]) == 0
+    lines = file.getvalue().splitlines()
+    assert len(lines) <= 23  # and the prompt below
+    assert all(len(line) <= 80 for line in lines if "/" not in line)  # a path is not broken
 
 
 def complete(script, *words):

@@ -1,15 +1,21 @@
-"""An app that needs long to start, on Flower's own states: in memory, as a node has it, and SQL, as a SuperLink."""
+"""Slow machines, on Flower's own states: in memory, as a node has it, and SQL, as a SuperLink."""
 
+import asyncio
 import datetime
-from types import ModuleType
+import sqlite3
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from flwr.common.constant import NOOP_FLWR_AID
 from flwr.server.superlink.linkstate import LinkStateFactory
+from flwr.supercore import sql_mixin
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.corestate import in_memory_corestate, sql_corestate
+from flwr.supercore.error import http_error_translator
 from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.supercore.retry.http_retry import _RETRYABLE_STATUS_CODES
 from flwr.superlink.federation import NoOpFederationManager
 
 from fedseq.flower.deployment import patience
@@ -41,3 +47,28 @@ def test_an_app_may_take_minutes_to_start_and_is_missed_after_one(
     assert states.get_task_by_token(token) is not None
     later[0] += 2
     assert states.get_task_by_token(token) is None
+
+
+def test_a_request_that_finds_the_database_locked_is_to_be_sent_again(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", (("busy_timeout", "0"), ("journal_mode", "WAL")))
+    states: Any = LinkStateFactory(str(tmp_path / "state.db"), NoOpFederationManager(), ObjectStoreFactory()).state()
+    request = SimpleNamespace(url=SimpleNamespace(path="/v1/fleet/register-node"))
+
+    async def register(_: Any) -> Any:
+        states.create_node("", "", b"key", 30)
+        return SimpleNamespace(status_code=200)
+
+    async def fail(_: Any) -> Any:
+        raise RuntimeError("a mistake")
+
+    def status(translate: Any, work: Any = register) -> int:
+        return asyncio.run(translate(request, work)).status_code
+
+    ours = patience.ask_again_when_busy(http_error_translator)
+    other = sqlite3.connect(tmp_path / "state.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    assert status(http_error_translator) == 500  # what ended a run: nobody sends that again
+    assert status(ours) in _RETRYABLE_STATUS_CODES
+    other.execute("ROLLBACK")
+    assert status(ours) == 200
+    assert status(ours, fail) == 500

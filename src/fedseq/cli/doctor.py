@@ -4,16 +4,17 @@ import importlib.metadata
 import os
 import platform
 import shutil
+import textwrap
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
 from fedseq import __version__
 from fedseq.basics.cores import usable_cores
-from fedseq.cli.console import make_console, print_table
-from fedseq.report.formats import TextTable
+from fedseq.cli.console import make_console
 
 EXAMPLE = "fedseq doctor"
+NAMES = 19  # columns for the name of what was found
 NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "safetensors", "matplotlib")
 EXTRAS = {
     "tensorboard": "tensorboard",
@@ -23,6 +24,8 @@ EXTRAS = {
     "flwr": "flower",
     "pyarrow": "data",
     "pillow": "data",
+    "onnx": "export",
+    "onnxruntime": "export",
 }
 
 
@@ -31,18 +34,31 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def main(arguments: Namespace) -> None:
-    rows = [*_versions(), *_processor(), *_accelerator(), *_places()]
-    print_table(make_console(), TextTable(["what", "found"], rows, left=2))
+    console = make_console()
+    for what, found in [*_versions(), *_processor(), *_accelerator(), *_places()]:
+        lines = textwrap.wrap(
+            f"{what:<{NAMES}}{found}", console.width, subsequent_indent=" " * NAMES, break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
+        console.print("\n".join(lines), markup=False, soft_wrap=True)
 
 
 def _versions() -> Iterator[list[str]]:
     yield ["fedseq", f"{__version__}, in {Path(__file__).parents[1]}"]
     yield ["Python", f"{platform.python_version()}, {platform.system()} {platform.machine()}"]
-    for name in (*NEEDED, *EXTRAS):
-        try:
-            yield [name, importlib.metadata.version(name)]
-        except importlib.metadata.PackageNotFoundError:
-            yield [name, f"not installed: pip install 'fedseq[{EXTRAS[name]}]'" if name in EXTRAS else "MISSING"]
+    yield ["packages", ", ".join(f"{name} {_version(name) or 'MISSING'}" for name in NEEDED)]
+    extras = {name: _version(name) for name in EXTRAS}
+    yield ["extras", ", ".join(f"{name} {version}" for name, version in extras.items() if version) or "none"]
+    missing = ", ".join(sorted({EXTRAS[name] for name, version in extras.items() if not version}))
+    if missing:
+        yield ["not installed", f"{missing}: pip install 'fedseq[{missing.replace(', ', ',')}]'"]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _processor() -> Iterator[list[str]]:

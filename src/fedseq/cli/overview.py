@@ -32,7 +32,7 @@ def work_through_visibly(assignments: Sequence["Assignment"], jobs: int, console
             outcomes = work_through(todo, jobs, overview.show)
     except KeyboardInterrupt:
         again = shlex.join(["fedseq", *sys.argv[1:]])
-        console.print(f"interrupted and saved. Continue with: {again}", markup=False)
+        console.print(f"interrupted and saved. Continue with: {again}", markup=False, soft_wrap=True)
         return INTERRUPTED
     failed = {assignment: outcome for assignment, outcome in outcomes.items() if outcome != "finished"}
     for assignment, outcome in failed.items():

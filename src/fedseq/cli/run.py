@@ -52,7 +52,8 @@ def run_with_progress(work: Callable[[ConsoleReporter], Run]) -> int:
             run = work(reporter)
     except Interrupted as stop:
         trust = " --trust" if names_code(RunFolder(Path(str(stop))).read_config().options()) else ""
-        console.print(f"interrupted and saved. Continue with: fedseq resume {stop}{trust}", markup=False)
+        told = f"interrupted and saved. Continue with: fedseq resume {stop}{trust}"
+        console.print(told, markup=False, soft_wrap=True)  # not folded: a command is copied whole
         return INTERRUPTED
     final = run.final_accuracy()
     if final is not None:
@@ -62,5 +63,6 @@ def run_with_progress(work: Callable[[ConsoleReporter], Run]) -> int:
     best = best_of(run.metrics) if run.config.patience is not None else None
     if best is not None:
         console.print(f"the model of round {best.round}, the best, is in {run.folder / BEST}", markup=False)
-    console.print(f"results in {run.folder}. Compare runs with: fedseq compare {run.folder} OTHER", markup=False)
+    console.print(f"results in {run.folder}", markup=False, soft_wrap=True)
+    console.print(f"compare runs with: fedseq compare {run.folder} OTHER", markup=False, soft_wrap=True)
     return 0

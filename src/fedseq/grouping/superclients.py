@@ -104,7 +104,9 @@ def _report(formed: Superclients, reporter: Reporter) -> None:
     grouping = formed.grouping
     sizes = [len(group) for group in grouping.groups]
     names = " + ".join(filter(None, formed.criterion))
-    reporter.note(f"{len(sizes)} superclients of {min(sizes)} to {max(sizes)} clients ({names})")
+    count = f"{len(sizes)} superclient{'s' if len(sizes) > 1 else ''}"
+    each = f"{min(sizes)} to {max(sizes)}" if min(sizes) < max(sizes) else f"{min(sizes)}"
+    reporter.note(f"{count} of {each} client{'s' if max(sizes) > 1 else ''} ({names})")
     if grouping.short:
         reporter.note(
             f"{len(grouping.short)} of them hold less than min_samples, as no group had room: {grouping.short}"

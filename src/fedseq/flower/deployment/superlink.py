@@ -1,4 +1,4 @@
-"""`flower-superlink` with rules more: what other machines can reach, how large an answer may be, how slow an app.
+"""`flower-superlink` with rules more: what others can reach, how large an answer may be, how slow a disk or app.
 
 Flower serves three things on one port: what nodes ask (/v1/fleet, where a node proves its key), what the `flwr` command
 asks (/v1/control) and what the server's own helpers ask (/v1/runtime). The last two ask nobody who they are: whoever
@@ -108,12 +108,13 @@ def main() -> None:
     from flwr.superlink.cli.flower_superlink import flower_superlink
     from starlette.middleware import Middleware
 
-    from fedseq.flower.deployment.patience import let_apps_start_slowly
+    from fedseq.flower.deployment.patience import ask_again_when_busy, let_apps_start_slowly
 
     os.environ.pop("FORWARDED_ALLOW_IPS", None)  # a stranger must not say whose request it is
     others = extensions.get_middleware
     extensions.get_middleware = lambda: (Middleware(NodesOnly), *others())
     AnswerLimit()
+    app.http_error_translator = ask_again_when_busy(app.http_error_translator)
     let_apps_start_slowly()
     outermost: Any = app._get_middleware()[0].cls
     if outermost is not NodesOnly:  # another version of Flower: rather nothing than an open door
