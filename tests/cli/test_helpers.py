@@ -45,10 +45,10 @@ def test_doctor_tells_of_everything_on_one_screen(capsys):
 
 
 def test_doctor_fits_a_terminal_of_80_columns_and_24_lines(monkeypatch):
-    file = io.StringIO()
-    monkeypatch.setattr(doctor, "make_console", lambda: Console(file=file, width=80, force_terminal=True))
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    monkeypatch.setattr(doctor, "make_console", lambda: console)
     assert main(["doctor"]) == 0
-    lines = file.getvalue().splitlines()
+    lines = console.file.getvalue().splitlines()
     assert len(lines) <= 23  # and the prompt below
     assert all(len(line) <= 80 for line in lines if "/" not in line)  # a path is not broken
 
@@ -67,6 +67,7 @@ def test_bash_completes_commands_options_and_values(capsys):
     assert complete(script, "fedseq", "swe") == ["sweep"]
     assert complete(script, "fedseq", "run", "--superclient-e") == ["--superclient-epochs"]
     assert complete(script, "fedseq", "run", "--method", "ex") == ["exchange"]
+    assert complete(script, "fedseq", "run", "--dataset", "cifar") == ["cifar10", "cifar100"]
     assert complete(script, "fedseq", "federation", "in") == ["init"]
     assert complete(script, "fedseq", "data", "") == ["get", "list", "--help", "--to"]
 

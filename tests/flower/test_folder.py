@@ -83,6 +83,16 @@ def test_own_data_is_named_by_the_nodes_and_the_server(tmp_path):
     assert "join node-K.zip --data npz:/path/of/this/site.npz" in (made.folder / "README.md").read_text()
 
 
+def test_nodes_that_are_only_at_their_sites_are_not_said_to_start_here(tmp_path, capsys):
+    np.savez("test.npz", x=np.zeros((4, 3), np.float32), y=np.arange(4) % 2)
+    assert main(["federation", "init", "fed", "--nodes", "2", "--own-data", "--server-data", "npz:test.npz"]) == 0
+    assert "fedseq federation up fed --server\n" in capsys.readouterr().out
+    readme = Path("fed/README.md").read_text()
+    assert "On one machine" not in readme  # `up` without --server, and --simulation, refuse
+    assert "--simulation" not in readme
+    assert f"fedseq federation up {tmp_path}/fed --server\n" in readme
+
+
 def test_what_init_decided_is_read_back(tmp_path):
     made = folder.init(tmp_path / "fed", 2, host="fl.example.org", port=12345)
     assert Federation.read(tmp_path / "fed") == made

@@ -94,7 +94,7 @@ def test_other_hyper_parameters_are_not_other_seeds() -> None:
 
 
 def test_options_of_an_algorithm_that_was_given_as_an_object_are_refused() -> None:
-    with pytest.raises(FedSeqError, match=r"--mu has no effect in this run"):
+    with pytest.raises(FedSeqError, match=r"--mu has no effect in this run: the algorithm is given as an object"):
         go("run", algorithm=fedprox(0.5), mu=9)
     assert not Path("run").exists()
 

@@ -4,6 +4,8 @@ import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Iterator
 
+from fedseq.options.datasets import CATALOG
+
 EXAMPLE = """fedseq completion bash > ~/.local/share/bash-completion/completions/fedseq
   fedseq completion fish > ~/.config/fish/completions/fedseq.fish
   eval "$(fedseq completion zsh)"       # as a line of ~/.zshrc"""
@@ -35,6 +37,7 @@ def _options(parser: ArgumentParser) -> Iterator[tuple[str, str, list[str]]]:
     """Every long option of a command and its actions: its name, its help and the values it may have."""
     for action in parser._actions:
         values = action.metavar.split("|") if isinstance(action.metavar, str) and "|" in action.metavar else []
+        values = list(CATALOG) if action.dest == "config_dataset" else values
         for word in action.option_strings if action.help != SUPPRESS else ():
             if word.startswith("--"):
                 yield word, (action.help or "").replace("%%", "%"), values

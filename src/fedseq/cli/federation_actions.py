@@ -25,6 +25,11 @@ def init(arguments: Namespace) -> int:
         insecure=arguments.insecure, own_data=arguments.own_data, node_data=arguments.node_data, settings=settings,
     )  # fmt: skip
     _say(f"{arguments.folder}: a federation of {made.nodes} nodes, {'TLS and keys' if made.tls else 'INSECURE'}.")
+    if made.only_at_sites and made.tls:
+        _say(f"start the server:  fedseq federation up {arguments.folder} --server")
+        _say(f"send to each site: {Path(arguments.folder) / 'kits' / 'node-K.zip'}")
+        _say(f"what comes then:   {Path(arguments.folder) / 'README.md'}")
+        return 0
     _say(f"try it here:   fedseq federation up {arguments.folder}")
     _say(
         f"many machines: {Path(arguments.folder) / 'README.md'}"
@@ -74,7 +79,8 @@ def register(arguments: Namespace) -> int:
         admission.register(federation)
     _say(f"node {node} is let in with the key {admission.fingerprint(federation.public_key(node))}")
     left = [str(k) for k in range(federation.nodes) if not federation.public_key(k).exists()]
-    _say(f"still without a key: nodes {', '.join(left)}" if left else "all nodes have their keys.")
+    nodes = "nodes" if len(left) > 1 else "node"
+    _say(f"still without a key: {nodes} {', '.join(left)}" if left else "all nodes have their keys.")
     return 0
 
 

@@ -37,6 +37,11 @@ class Federation:
     node_data: str = ""  # where node K's own data is on this machine, with {node} for K
 
     @property
+    def only_at_sites(self) -> bool:
+        """Whether nothing here says where the nodes' data is, so that they can be started at their sites alone."""
+        return self.own_data and not self.node_data
+
+    @property
     def certificates(self) -> Path:
         return self.folder / "certificates"
 

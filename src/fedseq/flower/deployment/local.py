@@ -135,7 +135,7 @@ def _wanted_nodes(federation: Federation, nodes: Iterable[int] | None) -> list[i
         if nodes is not None and admission.is_elsewhere(federation, node):
             raise FedSeqError(f"node {node} made its key at its site, and is started there: fedseq federation join.")
     wanted = [node for node in wanted if not admission.is_elsewhere(federation, node)]
-    if wanted and federation.own_data and not federation.node_data:
+    if wanted and federation.only_at_sites:
         raise FedSeqError(
             "each node has data of its own, and this folder does not say where. Start the server alone with --server, "
             "and each node at its site (README.md); or make the folder with --node-data 'npz:/path/node-{node}.npz'."

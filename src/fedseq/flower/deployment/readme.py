@@ -21,6 +21,8 @@ The connection is {trust}. The options of a run are in `app/pyproject.toml`.
 
 
 def _one_machine(federation: Federation) -> str:
+    if federation.only_at_sites:
+        return "The nodes have data of their own, at their sites, so that `up` starts the server alone.\n"
     folder = shlex.quote(str(federation.folder))
     return f"""## On one machine
 
@@ -33,7 +35,11 @@ def _one_machine(federation: Federation) -> str:
 `run --set rounds=5` changes an option for one run; `stop` stops a run, which `run` continues.
 `up` again starts what is missing, such as a node that was killed.
 What the server learned is in `run/`, which `fedseq watch` and `fedseq report` read. The processes' logs are in `logs/`.
+{"" if federation.own_data else _simulation(folder)}"""
 
+
+def _simulation(folder: str) -> str:
+    return f"""
 The same app in Flower's simulation, without a SuperLink and nodes:
 
     fedseq federation run {folder} --simulation
@@ -77,7 +83,9 @@ then the site is not let in, and tries again by itself.
     fedseq federation run {folder}
     fedseq federation status {folder}
 
-which is `flwr run {federation.folder / "app"} {NAME} --stream` with `FLWR_HOME={federation.folder / "flwr"}`.
+What the server learned is in `run/`, which `fedseq report`, `predict` and `export` read. `fedseq federation stop` stops
+a run, which `run` continues; `down` stops the SuperLink. `run` is
+`flwr run {federation.folder / "app"} {NAME} --stream` with `FLWR_HOME={federation.folder / "flwr"}`.
 
 ### Under a service manager
 
