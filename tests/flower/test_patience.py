@@ -18,7 +18,8 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.retry.http_retry import _RETRYABLE_STATUS_CODES
 from flwr.superlink.federation import NoOpFederationManager
 
-from fedseq.flower.deployment import patience
+from fedseq.flower.deployment import patience, runs
+from fedseq.flower.deployment.federation import Federation
 
 
 @pytest.mark.parametrize(
@@ -72,3 +73,25 @@ def test_a_request_that_finds_the_database_locked_is_to_be_sent_again(tmp_path: 
     other.execute("ROLLBACK")
     assert status(ours) == 200
     assert status(ours, fail) == 500
+
+
+BREAKS_OFF = """#!/bin/sh
+echo "$1" >> asked
+case $1 in
+    run) echo "Successfully started run 7"; echo "round 1" ;;
+    log) echo "round 1"; echo "round 2" ;;
+    ls) [ "$(grep -c ls asked)" = 1 ] && status=running || status=finished:completed
+        echo "{\\"runs\\": [{\\"run-id\\": \\"7\\", \\"status\\": \\"$status\\", \\"status-details\\": \\"\\"}]}" ;;
+esac
+"""
+
+
+def test_a_run_whose_log_breaks_off_is_followed_again(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flwr").write_text(BREAKS_OFF)
+    (tmp_path / "flwr").chmod(0o755)
+    monkeypatch.setattr(runs, "_environment", lambda home: {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    shown: list[str] = []
+    runs._follow(Federation(tmp_path, 2), tmp_path, {}, shown.append)
+    assert (tmp_path / "asked").read_text().split() == ["run", "ls", "log", "ls"]
+    assert [line for line in shown if line.startswith("round")] == ["round 1", "round 1", "round 2"]

@@ -145,7 +145,16 @@ def _follow(
     words = ["flwr", "run", str(federation.folder / "app"), NAME, "--stream", *more]
     for change in toml_words(options):
         words += ["--run-config", change]
-    number = ""
+    number = _shown(words, home, show)
+    while not (found := _listed_one(home, number))["status"].startswith("finished"):
+        show("the SuperLink was too busy to go on with the log. The run goes on; its log again, from its beginning:")
+        _shown(["flwr", "log", number, NAME, "--stream"], home, show, number)
+    if found["status"] != COMPLETED:
+        raise FedSeqError(f"run {number} did not complete: {found['status']}. {found['status-details']}".strip())
+
+
+def _shown(words: list[str], home: Path, show: Callable[[str], None], number: str = "") -> str:
+    """Show what Flower's command says to its end. Returns the number of the run, if it was not known before."""
     with subprocess.Popen(
         words, env=_environment(home), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
     ) as child:  # fmt: skip
@@ -159,9 +168,12 @@ def _follow(
             raise Followed(number) from None
     if child.returncode or not number:
         raise FedSeqError("Flower could not start or follow the run; what it said is above.")
+    return number
+
+
+def _listed_one(home: Path, number: str) -> dict[str, str]:
     [found] = listed(home, "--run-id", number)
-    if found["status"] != COMPLETED:
-        raise FedSeqError(f"run {number} did not complete: {found['status']}. {found['status-details']}".strip())
+    return found
 
 
 def _flwr(home: Path, *words: str) -> "subprocess.CompletedProcess[str]":
