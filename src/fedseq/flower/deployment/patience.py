@@ -7,7 +7,7 @@ Its database takes one writer at a time. A request that did not get its turn wit
 which nobody tries again: a run would end for a disk that was slow once. 503 says the same and is tried again.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from flwr.supercore.corestate import in_memory_corestate, sql_corestate
@@ -16,7 +16,7 @@ START_SECONDS = 300
 MISSED_SECONDS = 60  # without a word, after which an app that has reported is taken to be dead: as Flower has it
 TRY_AGAIN = 503
 
-Translator = Callable[[Any, Callable[[Any], Awaitable[Any]]], Awaitable[Any]]
+Translator = Callable[[Any, Callable[[Any], Awaitable[Any]]], Coroutine[Any, Any, Any]]
 
 
 def let_apps_start_slowly() -> None:

@@ -114,7 +114,7 @@ def main() -> None:
     others = extensions.get_middleware
     extensions.get_middleware = lambda: (Middleware(NodesOnly), *others())
     AnswerLimit()
-    app.http_error_translator = ask_again_when_busy(app.http_error_translator)
+    app.http_error_translator = ask_again_when_busy(app.http_error_translator)  # type: ignore[assignment]
     let_apps_start_slowly()
     outermost: Any = app._get_middleware()[0].cls
     if outermost is not NodesOnly:  # another version of Flower: rather nothing than an open door
