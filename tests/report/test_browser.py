@@ -12,6 +12,7 @@ from fedseq.report.summary import summarise
 from fedseq.runs.reading import Broken, read_all
 
 from .builders import make_run, record
+from .test_epsilon import make_private
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -206,5 +207,23 @@ def test_a_phone_scrolls_down_only(browser, report):
     assert shown.page.evaluate("document.documentElement.scrollWidth") == 360
     box = shown.page.locator("#chart svg").bounding_box()
     assert box["x"] + box["width"] <= 360
+    shown.context.close()
+    assert shown.problems == []
+
+
+def test_epsilon_is_an_axis_where_a_run_promises_one(browser, tmp_path):
+    make_private(tmp_path / "a", [0.1, 0.2, 0.4], [1.0, 1.5, 2.0])
+    make_run(tmp_path / "b", [0.1, 0.3], algorithm="fedprox")
+    make_run(tmp_path / "c", [0.1, 0.4], dataset="cifar10")
+    shown = Page(browser, page.write(tmp_path / "r.html", summarise(read_all([tmp_path]))).as_uri())
+    shown.page.select_option("#axis", "epsilon")
+    assert shown.curves() == ["fedavg"]
+    assert "promise nothing" in shown.page.locator("#chart-note").text_content()
+    assert "2.00" in shown.column("convergence", 5)
+    shown.page.locator("#chart svg").hover()
+    assert "epsilon" in shown.page.locator("#tip").text_content()
+    shown.page.select_option("#dataset", label="cifar10")  # which has none
+    assert shown.page.locator("#axis").input_value() == "rounds"
+    assert shown.page.locator("#over-epsilon").is_disabled()
     shown.context.close()
     assert shown.problems == []

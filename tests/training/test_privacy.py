@@ -83,6 +83,18 @@ def test_scaffolds_upload_is_clipped_and_noised_together_with_the_change() -> No
     assert abs(float(torch.corrcoef(torch.stack(others))[0, 1])) < 4 / math.sqrt(SIZE)
 
 
+def test_scaffolds_variate_on_the_server_drifts_from_the_clients_like_a_random_walk() -> None:
+    """Nothing is clipped here. A client keeps its true variate, and the server adds up four changes with noise z C / lr,
+    over K clients: docs/algorithms/scaffold.md says z C sqrt(V) / (lr K) for their distance."""
+    memory: dict[str, Tensor] = {}
+    total = torch.zeros(SIZE)
+    for round_ in range(1, 5):
+        _, result = visit(Mechanism(100.0, 0.02, seed=3), scaffold(), round=round_, memory={0: memory})
+        memory, total = result.memory[0], total + result.uploads["c"]
+    drift = (total - memory["c"]) / 10
+    assert float(drift.double().std()) == pytest.approx(2.0 * math.sqrt(4) / (1e-4 * 10), rel=0.04)
+
+
 def test_training_that_is_not_finite_is_no_change() -> None:
     found, result = visit(Mechanism(0.25, 0.0, seed=3), fedprox(math.inf))
     assert torch.equal(found, torch.zeros(SIZE))

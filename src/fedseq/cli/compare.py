@@ -26,6 +26,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--at", metavar="ROUND", help="also compare at this round, and at the simulated time that it takes the slowest"
     )
     parser.add_argument("--figure", metavar="FILE", help="draw the curves into this .png, .pdf or .svg file")
+    parser.add_argument(
+        "--over", choices=("round", "epsilon"), help="what the figure's curves are drawn over; round unless given"
+    )
     written = parser.add_mutually_exclusive_group()
     written.add_argument("--csv", action="store_true", help="print a line for each series and target, numbers in full")
     written.add_argument("--latex", action="store_true", help="print the tables as LaTeX (booktabs)")
@@ -90,6 +93,8 @@ def runs_from(names: Sequence[str]) -> list[Run | Broken]:
 def main(arguments: Namespace) -> None:
     what_if, given = what_if_from(arguments), bound_from(arguments)
     at = round_from(arguments)
+    if arguments.over and not arguments.figure:
+        raise FedSeqError("--over is for the curves: give --figure FILE too.")
     found = runs_from(arguments.runs)
     runs = readable(found)
     console = make_console()
@@ -115,4 +120,5 @@ def main(arguments: Namespace) -> None:
     if arguments.figure:
         from fedseq.report.figures import curves
 
-        notes.print(f"curves: {curves(runs, Path(arguments.figure), find_bound(runs, given))}", markup=False)
+        drawn = curves(runs, Path(arguments.figure), find_bound(runs, given), arguments.over or "round")
+        notes.print(f"curves: {drawn}", markup=False)

@@ -38,6 +38,7 @@ class Crossing:
     updates: Stat | None  # up to the first crossing, of the runs that reach it
     bytes: Stat | None
     seconds: Stat | None
+    epsilon: Stat | None
 
 
 @dataclass(frozen=True)
@@ -131,10 +132,10 @@ def find_crossing(series: Series, target: float, costs: Mapping[Path, Costs]) ->
     reached = [
         costs[run.folder].until(round_) for run, round_ in zip(series.runs, first, strict=True) if round_ is not None
     ]
-    updates, moved, seconds = zip(*reached, strict=True) if reached else ((), (), ())
+    updates, moved, seconds, epsilon = zip(*reached, strict=True) if reached else ((), (), (), ())
     return Crossing(
         target, first, tuple(smooth_crossing(run.evaluations, target) for run in series.runs),
-        stat(updates), stat(moved), stat(seconds),
+        stat(updates), stat(moved), stat(seconds), stat(epsilon),
     )  # fmt: skip
 
 

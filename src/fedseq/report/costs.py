@@ -1,4 +1,4 @@
-"""What a run costs beside rounds: client updates, bytes and simulated seconds.
+"""What a run costs beside rounds: client updates, bytes, simulated seconds and privacy.
 
 A chain of eight clients takes eight local updates one after another, so rounds alone flatter FedSeq. Simulated time
 says what a federation would wait, by the clock that the run itself used (options/clock.py): a round waits for its
@@ -26,11 +26,13 @@ class Costs:
     updates: tuple[int, ...]
     bytes: tuple[int, ...]
     seconds: tuple[float, ...]  # empty where the folder does not tell
+    epsilon: tuple[float | None, ...] = ()  # none where nothing is promised
 
-    def until(self, round_: int) -> tuple[int, int, float | None]:
-        """Updates, bytes and seconds at the end of a round."""
+    def until(self, round_: int) -> tuple[int, int, float | None, float | None]:
+        """Updates, bytes, seconds and epsilon at the end of a round."""
         at = bisect_left(self.rounds, round_)
-        return self.updates[at], self.bytes[at], self.seconds[at] if self.seconds else None
+        seconds = self.seconds[at] if self.seconds else None
+        return self.updates[at], self.bytes[at], seconds, self.epsilon[at] if self.epsilon else None
 
 
 def run_costs(run: Run, what_if: WhatIf = AS_RECORDED, details: Details | None = None) -> Costs:
@@ -52,6 +54,7 @@ def run_costs(run: Run, what_if: WhatIf = AS_RECORDED, details: Details | None =
         updates=tuple(accumulate(line.get("client_updates", 0) for line in lines)),
         bytes=tuple(accumulate(moved)),
         seconds=tuple(seconds),
+        epsilon=tuple(line.get("epsilon") for line in lines),
     )
 
 

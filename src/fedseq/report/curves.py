@@ -9,7 +9,7 @@ from fedseq.report.series import Series
 
 POINTS = 600  # of a curve; more cannot be seen
 MEASURES = ("accuracy", "loss", "train_loss")
-EFFORTS = ("updates", "bytes", "seconds")  # as Costs.until gives them
+EFFORTS = ("updates", "bytes", "seconds", "epsilon")  # as Costs.until gives them
 
 
 def make_curve(series: Series, costs: Sequence[Costs]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import write_atomically
 from fedseq.report.convergence import SHARES, Bound
-from fedseq.report.series import make_series, mean_curve
+from fedseq.report.series import make_series, mean_curve, mean_epsilon
 from fedseq.runs.reading import Run
 
 FORMATS = (".png", ".pdf", ".svg")
@@ -24,24 +24,27 @@ FORMATS = (".png", ".pdf", ".svg")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 
 
-def curves(runs: Sequence[Run], path: Path, bound: Bound | None = None) -> Path:
-    """Accuracy over rounds, the mean of a series with its standard deviation, and the targets as dotted lines."""
+def curves(runs: Sequence[Run], path: Path, bound: Bound | None = None, over: str = "round") -> Path:
+    """Accuracy over rounds or epsilon, the mean of a series with its standard deviation, and dotted targets."""
     federated = [series for series in make_series(runs) if not series.central]
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     for colour, series in zip(cycle(COLOURS), federated, strict=False):
         rounds, means, spread = mean_curve(series.runs)
-        if rounds:
+        at: Sequence[float] = mean_epsilon(series.runs, rounds) if over == "epsilon" else rounds
+        if at and len(at) == len(means):  # without a promise there is no epsilon
             low, high = (np.add(means, sign * np.array(spread)) for sign in (-1, 1))
-            axes.plot(rounds, means, color=colour, label=series.label, linewidth=1.8)
-            axes.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
+            axes.plot(at, means, color=colour, label=series.label, linewidth=1.8)
+            axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
+    if over == "epsilon" and not axes.lines:
+        raise FedSeqError("none of these runs promises an epsilon, so there is nothing to draw over it.")
     if bound:
         for share in (*SHARES, 1.0):
             axes.axhline(share * bound.accuracy, color="#888888", linestyle=":", linewidth=1)
             name = f"{100 * share:.0f} % of bound" if share < 1 else "centralized" if bound.central else "bound"
             axes.annotate(name, (0.01, share * bound.accuracy), xycoords=("axes fraction", "data"), fontsize=8,
                           color="#555555", ha="left", va="bottom")  # fmt: skip
-    axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
-    axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    axes.set(xlabel=over, ylabel="test accuracy", ylim=(0, 1))
+    axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=over == "round", steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
     axes.legend(loc="lower right", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)

@@ -61,6 +61,11 @@ class Series:
         """As `final`, of another value in the metrics."""
         return stat(run.final(name) for run in self.runs)
 
+    def epsilon(self) -> Stat | None:
+        """What was spent by the end; none where some run promises nothing."""
+        spent = [run.metrics[-1].get("epsilon") if run.metrics else None for run in self.runs]
+        return None if None in spent else stat(spent)
+
     def rounds_text(self) -> str:
         """Rounds really run, and of how many if some are missing."""
         ran = sorted({run.rounds for run in self.runs})
@@ -79,6 +84,13 @@ def mean_curve(runs: Sequence[Run]) -> tuple[list[int], list[float], list[float]
     rounds = sorted(set.intersection(*map(set, by_seed))) if by_seed else []
     found = [stat(values[round_] for values in by_seed) for round_ in rounds]
     return rounds, [one.mean for one in found if one], [one.std or 0.0 for one in found if one]
+
+
+def mean_epsilon(runs: Sequence[Run], rounds: Sequence[int]) -> list[float]:
+    """What had been spent by these rounds, as far as all of the runs promise something."""
+    by_seed = [{line["round"]: line.get("epsilon") for line in run.metrics} for run in runs]
+    spent = [[values[round_] for values in by_seed] for round_ in rounds]
+    return [statistics.fmean(at) for at in spent if None not in at]
 
 
 def make_series(runs: Sequence[Run]) -> list[Series]:

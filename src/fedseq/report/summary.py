@@ -23,6 +23,7 @@ from fedseq.report.costs import AS_RECORDED, Costs, describe_clients, human_byte
 from fedseq.report.curves import make_curve
 from fedseq.report.reproduce import command
 from fedseq.report.series import Stat, stat
+from fedseq.report.tables import epsilon_text, is_private
 from fedseq.runs.reading import Broken, Details, Run, broken, read_details, readable
 
 SNAPSHOTS = 80  # rounds at which the accuracy of each class is shown
@@ -46,12 +47,14 @@ def summarise(
 def _dataset(name: str, runs: Sequence[Run], what_if: WhatIf, bound: Bound | None) -> dict[str, Any]:
     costs = all_costs(runs, what_if)
     rows = compare_costs(runs, bound, costs)
+    private = is_private(rows)
     return {
         "name": name,
+        "private": private,
         "bound": asdict(bound) if bound else None,
         "targets": [{"share": share, "accuracy": share * bound.accuracy} for share in SHARES] if bound else [],
         "headlines": headlines(rows),
-        "series": [_series(row, costs) for row in rows],
+        "series": [_series(row, costs, private) for row in rows],
         "runs": [_run(run, row.label) for row in rows for run in row.series.runs],
     }
 
@@ -81,7 +84,7 @@ def headline(rows: Sequence[ComparisonRow]) -> str:
     return f"Best final accuracy: {top.label}, {top.final.mean if top.final else 0:.2%}."
 
 
-def _series(row: ComparisonRow, costs: Mapping[Path, Costs]) -> dict[str, Any]:
+def _series(row: ComparisonRow, costs: Mapping[Path, Costs], private: bool) -> dict[str, Any]:
     series = row.series
     return {
         "label": series.label,
@@ -91,12 +94,12 @@ def _series(row: ComparisonRow, costs: Mapping[Path, Costs]) -> dict[str, Any]:
         "finished": series.finished,
         "seeds": list(series.seeds),
         "curve": None if series.central else make_curve(series, [costs[run.folder] for run in series.runs]),
-        "cells": _cells(row),
-        "costs": [] if series.central or not row.crossings else _costs(row),
+        "cells": _cells(row, private),
+        "costs": [] if series.central or not row.crossings else _costs(row, private),
     }
 
 
-def _cells(row: ComparisonRow) -> list[dict[str, Any]]:
+def _cells(row: ComparisonRow, private: bool) -> list[dict[str, Any]]:
     """The row of the convergence table: what is shown, and what it is sorted by."""
     series = row.series
     nothing = _cell("-", None)
@@ -105,6 +108,7 @@ def _cells(row: ComparisonRow) -> list[dict[str, Any]]:
         _stat(row.final, lambda value: f"{value:.2%}"),
         _cell(series.rounds_text(), max(run.rounds for run in series.runs)),
         _cell(str(len(series.runs)), len(series.runs)),
+        *([_epsilon(series.epsilon())] if private else []),
     ]
     for crossing, factor in zip(row.crossings, row.speedups, strict=True):
         if series.central:
@@ -117,7 +121,7 @@ def _cells(row: ComparisonRow) -> list[dict[str, Any]]:
     return cells
 
 
-def _costs(row: ComparisonRow, share: float = 0.8) -> list[dict[str, Any]]:
+def _costs(row: ComparisonRow, private: bool, share: float = 0.8) -> list[dict[str, Any]]:
     at = SHARES.index(share)
     crossing, factor = row.crossings[at], row.time_speedups[at]
     reached = stat(crossing.first)
@@ -128,11 +132,16 @@ def _costs(row: ComparisonRow, share: float = 0.8) -> list[dict[str, Any]]:
         _stat(crossing.bytes, human_bytes, spread=False),
         _stat(crossing.seconds, human_seconds, spread=False),
         _cell(str(factor), factor.factor) if factor else _cell("-", None),
+        *([_epsilon(crossing.epsilon)] if private else []),
     ]
 
 
 def _cell(text: str, value: float | str | None) -> dict[str, Any]:
     return {"text": text, "sort": value}
+
+
+def _epsilon(found: Stat | None) -> dict[str, Any]:
+    return _cell(epsilon_text(found), found.mean if found else None)
 
 
 def _stat(found: Stat | None, show: Any, spread: bool = True) -> dict[str, Any]:

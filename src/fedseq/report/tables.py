@@ -14,13 +14,15 @@ def comparison_table(rows: Sequence[ComparisonRow], bound: Bound | None, broken:
     """Rounds to the targets and speedups."""
     seeds = max((len(row.series.runs) for row in rows), default=1) > 1
     clients = any(row.series.final_of("client_mean") for row in rows)
+    private = is_private(rows)
     columns = ["algorithm", *(["seeds"] if seeds else []), "rounds", "final accuracy"]
     columns += ["mean over clients", "worst decile"] if clients else []
+    columns += ["epsilon"] if private else []
     columns.append("client updates")
     if bound:
         columns += [f"to {share:.0%} = {share * bound.accuracy:.1%}" for share in SHARES]
         columns.append("speedup at " + " / ".join(f"{share:.0%}" for share in SHARES))
-    lines = [_cells(row, seeds, clients) for row in rows]
+    lines = [_cells(row, seeds, clients, private) for row in rows]
     for folder in broken:
         cells = [str(folder.folder), *([""] if seeds else []), "unreadable"]
         lines.append(cells + [""] * (len(columns) - len(cells)))
@@ -28,7 +30,11 @@ def comparison_table(rows: Sequence[ComparisonRow], bound: Bound | None, broken:
     return TextTable(columns, lines, caption=caption)
 
 
-def _cells(row: ComparisonRow, seeds: bool, clients: bool) -> list[str]:
+def is_private(rows: Sequence[ComparisonRow]) -> bool:
+    return any(row.series.epsilon() for row in rows)
+
+
+def _cells(row: ComparisonRow, seeds: bool, clients: bool, private: bool) -> list[str]:
     series = row.series
     updates = sum(line.get("client_updates", 0) for run in series.runs for line in run.metrics) / len(series.runs)
     cells = [
@@ -37,6 +43,7 @@ def _cells(row: ComparisonRow, seeds: bool, clients: bool) -> list[str]:
         series.rounds_text(),
         _percent(row.final),
         *(_percent(series.final_of(name)) for name in ("client_mean", "client_worst_decile") if clients),
+        *([epsilon_text(series.epsilon())] if private else []),
         "-" if series.central else f"{updates:,.0f}",
         *("-" if series.central else crossing_text(crossing.first, series.runs) for crossing in row.crossings),
     ]
@@ -49,12 +56,16 @@ def _percent(found: Stat | None) -> str:
     return found.text(lambda value: f"{value:.2%}") if found else "-"
 
 
+def epsilon_text(found: Stat | None) -> str:
+    return found.text(lambda value: f"{value:.2f}") if found else "-"
+
+
 def cost_table(rows: Sequence[ComparisonRow], clients: str, share: float = 0.8) -> TextTable:
-    """The second axis: what the same target costs in updates, bytes and simulated time, and the stricter crossing."""
-    at = SHARES.index(share)
+    """The second axis: what the same target costs in updates, bytes, time and privacy, and the stricter crossing."""
+    at, private = SHARES.index(share), is_private(rows)
     shares = " / ".join(f"{share:.0%}" for share in SHARES)
     columns = ["algorithm", f"mean of {WINDOW} evaluations to {shares}", f"client updates to {share:.0%}", "bytes",
-               "simulated time", "speedup in time"]  # fmt: skip
+               "simulated time", "speedup in time", *(["epsilon"] if private else [])]  # fmt: skip
     lines = []
     for row in rows:
         if row.series.central or not row.crossings:
@@ -67,6 +78,7 @@ def cost_table(rows: Sequence[ComparisonRow], clients: str, share: float = 0.8) 
             human_bytes(crossing.bytes.mean) if crossing.bytes else "-",
             human_seconds(crossing.seconds.mean) if crossing.seconds else "-",
             str(row.time_speedups[at] or "-"),
+            *([epsilon_text(crossing.epsilon)] if private else []),
         ])  # fmt: skip
     return TextTable(columns, lines, caption=f"simulated time: {clients}")
 
@@ -85,6 +97,7 @@ def comparison_csv(rows: Sequence[ComparisonRow]) -> str:
         }  # fmt: skip
         for name in ("client_mean", "client_worst_decile"):
             head |= {name: found.mean} if (found := series.final_of(name)) else {}
+        head |= {"epsilon": spent.mean, "epsilon_std": spent.std} if (spent := series.epsilon()) else {}
         if not row.crossings:
             lines.append(head)
         for share, crossing, speedup, time_speedup in crossings:
@@ -97,6 +110,7 @@ def comparison_csv(rows: Sequence[ComparisonRow]) -> str:
                 "speedup": speedup.factor if speedup else None,
                 "speedup_at_least": str(speedup.at_least).lower() if speedup else None,
                 "time_speedup": time_speedup.factor if time_speedup else None,
+                **({"target_epsilon": crossing.epsilon.mean} if crossing.epsilon else {}),
             })  # fmt: skip
     names = list(dict.fromkeys(name for line in lines for name in line))
     return to_csv(names, [[line.get(name) for name in names] for line in lines])

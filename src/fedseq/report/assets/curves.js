@@ -38,7 +38,7 @@ function drawCurves(place, shown, { metric, axis, smooth, targets }) {
   for (const x of ticks(xStart, xEnd, width / 110, axis === "rounds" || axis === "updates")) {
     svg.append(shape("text", { x: clamp(sx(x), box.left, box.right - 10), y: box.bottom + 18, "text-anchor": "middle", class: "x-tick" }, show[axis](x)));
   }
-  const names = { rounds: "round", updates: "client updates", bytes: "bytes moved", seconds: "simulated time" };
+  const names = { rounds: "round", updates: "client updates", bytes: "bytes moved", seconds: "simulated time", epsilon: "epsilon" };
   svg.append(shape("text", { x: (box.left + box.right) / 2, y: height - 5, "text-anchor": "middle" }, names[axis]));
   if (metric === "accuracy") {
     for (const target of targets) {
@@ -79,7 +79,8 @@ function readAtPointer(svg, lines, { box, sx, sy, xStart, xEnd, width, metric, a
       marks[i].setAttribute("cx", sx(nx)); marks[i].setAttribute("cy", sy(ny)); marks[i].setAttribute("visibility", "visible");
     });
     const read = lines.map(({ series }, i) => [near[i][1], `${show[metric](near[i][1])}  ${series.label}`]).sort((a, b) => b[0] - a[0]);
-    const where = axis === "rounds" ? `round ${show.rounds(x)}` : axis === "updates" ? `${show.updates(x)} client updates` : show[axis](x);
+    const where = axis === "rounds" ? `round ${show.rounds(x)}` : axis === "updates" ? `${show.updates(x)} client updates`
+      : axis === "epsilon" ? `epsilon ${show.epsilon(x)}` : show[axis](x);
     tip.show(event, [where, ...read.slice(0, 12).map(([, text]) => text)].join("\n"));
   });
   svg.addEventListener("pointerleave", () => {

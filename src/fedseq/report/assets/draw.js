@@ -32,6 +32,7 @@ const show = {
 };
 show.train_loss = show.loss;
 show.updates = show.rounds;
+show.epsilon = (value) => String(+value.toPrecision(3));
 
 function scaled(value, units) {
   let at = 0;

@@ -21,6 +21,7 @@ function drawAll() {
   curved().forEach((series, i) => { series.index = i; });
   options(byId("dataset"), data.datasets.map((one) => one.name), state.dataset);
   byId("dataset-choice").hidden = data.datasets.length < 2;
+  offerEpsilon(dataset.private);
   drawLegend();
   drawChart();
   drawTables();
@@ -33,6 +34,12 @@ function drawAll() {
 function options(select, names, chosen) {
   select.replaceChildren(...names.map((name, i) => make("option", { value: i }, name)));
   select.selectedIndex = chosen;
+}
+
+// Only where some run promises one.
+function offerEpsilon(there) {
+  byId("over-epsilon").hidden = byId("over-epsilon").disabled = !there;
+  if (!there && byId("axis").value === "epsilon") byId("axis").value = "rounds";
 }
 
 function drawBroken() {
@@ -71,6 +78,7 @@ function drawChart() {
     { metric, axis, smooth: byId("smooth").checked, targets: current().targets });
   const notes = [];
   if (axis === "seconds") notes.push(`Simulated clients: ${data.devices}. A hop takes steps/speed + bytes/bandwidth; a round waits for its slowest chain, FedSeqInter's slots only at merges.`);
+  if (axis === "epsilon") notes.push("Spent by the client that took part most often. Runs without noise promise nothing, and have no curve here.");
   const seeds = metric === "accuracy" && curved().some((series) => series.curve.low.length);
   if (seeds) notes.push(`Lines are means over seeds${curved().length - state.hidden.size <= MANY ? ", bands their range" : ""}.`);
   byId("chart-note").textContent = notes.join(" ");
@@ -79,6 +87,8 @@ function drawChart() {
 function drawTables() {
   const { targets, bound } = current();
   const columns = [["algorithm", ""], ["final accuracy", ""], ["rounds", ""], ["seeds", ""]];
+  const epsilon = current().private ? [["epsilon", ""]] : [];
+  columns.push(...epsilon);
   for (const target of targets) {
     const over = `${Math.round(100 * target.share)} % = ${show.accuracy(target.accuracy)}`;
     columns.push(["first", over], ["mean of 5", over], ["speedup", over]);
@@ -89,7 +99,7 @@ function drawTables() {
   const federated = chosen().some((one) => one.costs.length);
   byId("cost-section").hidden = !federated;
   if (!federated) return;
-  drawTable("costs", ["algorithm", "rounds", "client updates", "bytes moved", "simulated time", "speedup in time"].map((name) => [name, ""]), "costs");
+  drawTable("costs", ["algorithm", "rounds", "client updates", "bytes moved", "simulated time", "speedup in time"].map((name) => [name, ""]).concat(epsilon), "costs");
   byId("cost-note").textContent = `A chain of clients trains one after another, so fewer rounds may still take longer. Simulated clients: ${data.devices}.`;
 }
 
@@ -127,7 +137,7 @@ function overHead(columns, starts) {
 // The most accurate, and the soonest and cheapest at a target, are set in bold.
 function bestValue(all, kind, column, name) {
   const values = all.filter((one) => one.curve).map((one) => one[kind][column].sort).filter((value) => typeof value === "number");
-  if (values.length < 2 || ["algorithm", "seeds"].includes(name) || (kind === "cells" && name === "rounds")) return null;
+  if (values.length < 2 || ["algorithm", "seeds", "epsilon"].includes(name) || (kind === "cells" && name === "rounds")) return null;
   return name === "final accuracy" || name.startsWith("speedup") ? Math.max(...values) : Math.min(...values);
 }
 
