@@ -112,7 +112,7 @@ def test_a_folder_that_does_not_tell_has_no_clock(tmp_path):
     (folder / "clients.json").unlink()
     costs = run_costs(read(folder))
     assert costs.seconds == ()
-    assert costs.until(2) == (4, 800, None)
+    assert costs.until(2) == (4, 800, None, None)
 
 
 @pytest.mark.parametrize(
