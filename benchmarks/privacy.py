@@ -2,7 +2,7 @@
 
     python benchmarks/privacy.py run digits          # every run that results/privacy does not hold yet
     python benchmarks/privacy.py run fashion-mnist
-    python benchmarks/privacy.py page                # the tables and the figure of docs/privacy.md, from these runs
+    python benchmarks/privacy.py page                # tables and figure of docs/privacy.md, from these runs
 
 The clip is chosen on a seed of its own at epsilon 8, once for each algorithm and mechanism, and used for every other
 epsilon and seed. What it was chosen from stays in tuning.csv.

@@ -84,8 +84,8 @@ def test_scaffolds_upload_is_clipped_and_noised_together_with_the_change() -> No
 
 
 def test_scaffolds_variate_on_the_server_drifts_from_the_clients_like_a_random_walk() -> None:
-    """Nothing is clipped here. A client keeps its true variate, and the server adds up four changes with noise z C / lr,
-    over K clients: docs/algorithms/scaffold.md says z C sqrt(V) / (lr K) for their distance."""
+    """Nothing is clipped here. A client keeps its true variate; the server adds up four changes with noise z C / lr each,
+    over K clients. So they are z C sqrt(V) / (lr K) apart, as docs/algorithms/scaffold.md says."""
     memory: dict[str, Tensor] = {}
     total = torch.zeros(SIZE)
     for round_ in range(1, 5):
