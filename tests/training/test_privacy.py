@@ -84,7 +84,7 @@ def test_scaffolds_upload_is_clipped_and_noised_together_with_the_change() -> No
 
 
 def test_scaffolds_variate_on_the_server_drifts_from_the_clients_like_a_random_walk() -> None:
-    """Nothing is clipped here. A client keeps its true variate; the server adds up four changes with noise z C / lr each,
+    """Nothing is clipped here. A client keeps its true variate; the server adds up four changes with noise z C / lr,
     over K clients. So they are z C sqrt(V) / (lr K) apart, as docs/algorithms/scaffold.md says."""
     memory: dict[str, Tensor] = {}
     total = torch.zeros(SIZE)
