@@ -89,8 +89,8 @@ def mean_curve(runs: Sequence[Run]) -> tuple[list[int], list[float], list[float]
 def mean_epsilon(runs: Sequence[Run], rounds: Sequence[int]) -> list[float]:
     """What had been spent by these rounds, as far as all of the runs promise something."""
     by_seed = [{line["round"]: line.get("epsilon") for line in run.metrics} for run in runs]
-    spent = [[values[round_] for values in by_seed] for round_ in rounds]
-    return [statistics.fmean(at) for at in spent if None not in at]
+    found = [stat(values[round_] for values in by_seed) for round_ in rounds]
+    return [one.mean for one in found if one and one.count == len(runs)]
 
 
 def make_series(runs: Sequence[Run]) -> list[Series]:
