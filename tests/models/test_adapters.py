@@ -29,9 +29,12 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.parametrize(("part", "trained"), [("head", HEAD), ("lora:2", LORA)])
-def test_only_what_is_trained_is_sent_and_stored(before: Run, tmp_path: Path, part: str, trained: int) -> None:
+@pytest.mark.parametrize("engine", ["serial", "processes"])
+def test_only_what_is_trained_is_sent_and_stored(
+    before: Run, tmp_path: Path, part: str, trained: int, engine: str
+) -> None:
     start = str(before.folder / "weights.safetensors")
-    run = fedseq.run(OPTIONS, tmp_path / "run", train=part, init_weights=start, rounds=2)
+    run = fedseq.run(OPTIONS, tmp_path / "run", train=part, init_weights=start, rounds=2, engine=engine)
     for record in run.metrics:
         hops = record["client_updates"]
         assert hops == 5
