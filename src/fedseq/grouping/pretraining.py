@@ -192,6 +192,8 @@ def _key(task: Task, model: FlatModel, theta: Tensor, lr: float, exemplars: Exam
     if task.privacy:
         digest.update(repr(task.privacy).encode())
     digest.update(json.dumps(settings).encode() + f"{model.module} {function_name(task.loss)}".encode())
+    if task.precision != "float32":
+        digest.update(task.precision.encode())
     digest.update(task.fingerprint.encode())
     for tensor in (theta, task.frozen, *((exemplars.x, exemplars.y) if exemplars else ())):
         digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)

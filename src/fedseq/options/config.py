@@ -148,6 +148,9 @@ class Config:
         "local training", "auto", "who convolves: our kernels, two to three times faster, or PyTorch",
         choices=("auto", "fast", "torch"), open="auto", usual="auto: fast where the model and the machine can",
     )  # fmt: skip
+    precision: str = option(
+        "local training", "float32", "what layers compute in; weights stay float32", choices=("float32", "bfloat16")
+    )
     method: str = option("superclients", "greedy", "phi: how clients are grouped", choices=METHODS, use=SUPERCLIENTS)
     approximator: str = option(
         "superclients", "confidence", "psi: estimate of a client's classes", choices=APPROXIMATORS, use=ESTIMATES

@@ -119,6 +119,11 @@ def _check(config: Config) -> None:
         raise FedSeqError("--gate-check exemplars needs public exemplars. Leave --exemplars at 1 or more.")
     if config.device.split(":")[0] not in DEVICES:
         raise unknown("device", config.device, DEVICES)
+    if config.device != "cpu" and config.engine != "serial":
+        raise FedSeqError(
+            f"--engine {config.engine} computes on CPUs: its worker processes cannot share {config.device}. Chains are "
+            f"trained on it one after another with --engine serial; or use --device cpu."
+        )
     if config.holdout is not None and config.holdout_by == "clients" and config.clients_by is None:
         raise FedSeqError("--holdout-by clients needs clients that exist. Say what tells them apart: --clients-by.")
     if config.alpha == 0 and config.partition in ("hsu", "official"):

@@ -144,6 +144,8 @@ def with_kernels(parts: Parts) -> Parts:
         model = build(task)
         x = model_input(task.test.x[:1], task.test, model.channels_last)
         obstacle = kernels.obstacle(model.module, x)
+        if config.precision != "float32":
+            obstacle = f"they compute in float32, and --precision is {config.precision}"
         if obstacle and config.kernels == "fast":
             raise FedSeqError(f"--kernels fast cannot be used: {obstacle}. Use --kernels torch.")
         config = replace(config, kernels="torch" if obstacle else "fast")

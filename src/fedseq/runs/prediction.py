@@ -84,6 +84,7 @@ def load_trained(
     # The kernels that it was trained with give the same bits; elsewhere it is the same model to the last digits.
     fast = config is not None and config.kernels == "fast" and device == "cpu" and kernels.available() is None
     kernels.choose(built.module, "fast" if fast else "torch")
+    built = replace(built, precision=config.precision if config else "float32")
     return TrainedModel(card, factory, built, device, config)
 
 

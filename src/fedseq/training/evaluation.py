@@ -47,7 +47,7 @@ def predict(
     with torch.no_grad():
         for batch in range(num_batches(examples)) if batches is None else batches:
             part = slice(batch * EVALUATION_BATCH, (batch + 1) * EVALUATION_BATCH)
-            yield model.module(model_input(examples.x[part], examples, model.channels_last)), part
+            yield model.outputs(model_input(examples.x[part], examples, model.channels_last)), part
 
 
 def num_batches(examples: Examples) -> int:

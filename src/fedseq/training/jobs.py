@@ -49,6 +49,7 @@ class Task:
     seed: int = 0
     device: str = "cpu"
     kernels: str = "torch"  # who convolves; part of what is computed
+    precision: str = "float32"  # of what layers compute
     privacy: Mechanism | None = None  # noise on every visit
     frozen: Tensor = field(default_factory=lambda: torch.empty(0))  # parameters that nobody trains or sends
     exemplars: Examples | None = None  # public; here where the gate looks at them
@@ -101,7 +102,7 @@ def make_task(
         factory=factory, train=on_device(train), clients=clients, test=on_device(test), num_classes=num_classes,
         loss=loss, augment=config.augment, batch_size=config.batch_size, momentum=config.momentum,
         weight_decay=config.weight_decay, clip_norm=config.clip_norm, seed=config.seed, device=config.device,
-        frozen=built.frozen.to(config.device), privacy=for_visits(config),
+        precision=config.precision, frozen=built.frozen.to(config.device), privacy=for_visits(config),
     )  # fmt: skip
 
 

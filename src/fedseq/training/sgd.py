@@ -87,7 +87,7 @@ def _backward(task: Task, model: FlatModel, batch: np.ndarray, rng: np.random.Ge
     """The gradient of the mean loss over the batch goes to model.gradient; the loss is returned."""
     index = torch.from_numpy(batch).to(task.train.x.device)
     x = AUGMENTATIONS[task.augment].load()(take(task.train.x, index), rng)
-    loss = task.loss(model.module(model_input(x, task.train, model.channels_last)), task.train.y[index])
+    loss = task.loss(model.outputs(model_input(x, task.train, model.channels_last)), task.train.y[index])
     model.gradient.zero_()
     loss.backward()
     return loss.detach()
@@ -136,7 +136,7 @@ def build(task: Task) -> FlatModel:
     model = build_seeded(task.factory, seeds.integer(task.seed, "init"), task.device)
     model.frozen.copy_(task.frozen)  # a factory may build others each time it is called
     kernels.choose(model.module, task.kernels)
-    return model
+    return replace(model, precision=task.precision)
 
 
 def prepare(task: Task, model: FlatModel) -> Task:

@@ -35,6 +35,14 @@ class FlatModel:
     views: dict[str, Tensor]  # of `vector`, by the module's own names
     counters: dict[str, Tensor]  # integer buffers and their initial values: never sent, reset at every visit
     channels_last: bool
+    precision: str = "float32"  # of what layers compute, where PyTorch's autocast holds it to be enough
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """What the module makes of a batch, as float32 for the loss."""
+        if self.precision == "float32":
+            return self.module(x)  # type: ignore[no-any-return]
+        with torch.autocast(x.device.type, getattr(torch, self.precision)):
+            return self.module(x).float()  # type: ignore[no-any-return]
 
     def load(self, vector: Tensor) -> None:
         self.vector.copy_(vector)
