@@ -3,23 +3,32 @@
 import importlib.util
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from fedseq.options.resolve import resolve
+from fedseq.runs.reading import Run
+
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def results() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("published_results", ROOT / "benchmarks" / "results.py")
+def load(name: str) -> ModuleType:
+    path = ROOT / "benchmarks" / f"{name}.py"
+    specification = importlib.util.spec_from_file_location(f"published_{name}", path)
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     sys.modules[specification.name] = module  # where dataclasses look for it
     specification.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def results() -> ModuleType:
+    return load("results")
 
 
 def test_the_committed_page_is_the_regenerated_one(results: ModuleType, tmp_path: Path) -> None:
@@ -45,3 +54,26 @@ def test_every_published_run_is_on_the_page_and_names_no_machine(results: Module
             text = file.read_text()
             assert str(Path.home()) not in text
             assert "data_dir: null" in text or "data_dir" not in text
+
+
+def test_the_page_of_clients_that_exist_is_the_regenerated_one(tmp_path: Path) -> None:
+    natural = load("natural")
+    page = tmp_path / "smartwatch.md"
+    committed = natural.PAGE.read_text()
+    emptied = re.sub(r"(<!-- begin: (.*) -->\n).*?(<!-- end: \2 -->)", r"\1\3", committed, flags=re.DOTALL)
+    assert emptied != committed
+    page.write_text(emptied)
+    natural.write_page(page)
+    assert page.read_text() == committed, "run: make results"
+    for path in natural.draw(tmp_path):
+        assert path.read_bytes() == (natural.IMAGES / path.name).read_bytes(), "run: make results"
+
+
+def test_a_rate_is_chosen_by_the_mean_of_the_last_three_evaluations(tmp_path: Path) -> None:
+    """By hand: up to round 20 the first has (0.1 + 0.3 + 0.5) / 3 = 0.3; the second ended at 15, as if it had diverged."""
+    natural = load("natural")
+    lines = [{"round": round_, "accuracy": accuracy} for round_, accuracy in ((5, 0.9), (10, 0.1), (15, 0.3), (20, 0.5))]
+    first = Run(tmp_path, resolve({}), lines)
+    assert natural.mean_of_last(first, 20) == pytest.approx(0.3)
+    assert natural.mean_of_last(replace(first, metrics=lines[:3]), 20) == 0
+    assert natural.best({0.1: 0.5, 0.2: 0.6, 0.4: 0.6}) == 0.2
