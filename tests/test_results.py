@@ -70,10 +70,11 @@ def test_the_page_of_clients_that_exist_is_the_regenerated_one(tmp_path: Path) -
 
 
 def test_a_rate_is_chosen_by_the_mean_of_the_last_three_evaluations(tmp_path: Path) -> None:
-    """By hand: up to round 20 the first has (0.1 + 0.3 + 0.5) / 3 = 0.3; the second ended at 15, as if it had diverged."""
+    """By hand: up to round 20 one has (0.1 + 0.3 + 0.5) / 3 = 0.3; the other ended at 15, as if it had diverged."""
     natural = load("natural")
-    lines = [{"round": round_, "accuracy": accuracy} for round_, accuracy in ((5, 0.9), (10, 0.1), (15, 0.3), (20, 0.5))]
-    first = Run(tmp_path, resolve({}), lines)
+    points = ((5, 0.9), (10, 0.1), (15, 0.3), (20, 0.5))
+    lines = [{"round": round_, "accuracy": accuracy} for round_, accuracy in points]
+    first = Run(tmp_path, resolve({}), lines, True)
     assert natural.mean_of_last(first, 20) == pytest.approx(0.3)
     assert natural.mean_of_last(replace(first, metrics=lines[:3]), 20) == 0
     assert natural.best({0.1: 0.5, 0.2: 0.6, 0.4: 0.6}) == 0.2
