@@ -132,7 +132,8 @@ def write_page(page: Path) -> None:
     """Fill what stands between the markers of each data set's tables."""
     text = page.read_text()
     for study in STUDIES.values():
-        text = insert(text, study.dataset, to_markdown(budget_table(study.runs, all_costs(study.runs, WhatIf()), study.rounds)))
+        runs = study.runs
+        text = insert(text, study.dataset, to_markdown(budget_table(runs, all_costs(runs, WhatIf()), study.rounds)))
         if study.tuning.exists():
             text = insert(text, f"{study.dataset} tuning", tuning_table(study))
     page.write_text(text)

@@ -185,6 +185,8 @@ def test_version(capsys):
         (["run", "--dataset", "cifar10", "--data-dir", "nowhere"], "nowhere does not exist"),
         (["run", "--dataset", "cifar10"], "fedseq data get cifar10"),
         (["run", "--device", "cuda"], "device 'cuda' cannot be used here"),
+        (["run", "--device", "cuda", "--engine", "ray"], "ray computes on CPUs: its worker processes cannot"),
+        (["run", "--device", "cuda", "--workers", "2"], "processes or ray, which compute on CPUs. Leave it out"),
         (["run", "--device", "cuda:x"], "cannot be used here"),
         (["run", "--model", "os:path"], "is not a class"),
         (["run", "--model", ":"], "cannot import"),

@@ -131,6 +131,8 @@ A_GROUP_ESTIMATE = Use(
 A_SCHEDULE = Use("--lr-schedule cosine or linear", lambda options: options.lr_schedule != "constant")
 A_GATE = Use("--gate", lambda options: options.gate)
 AN_ATTACK = Use("--attack", lambda options: options.attack is not None)
-WORKERS = Use("--engine processes or ray, which compute on CPUs", lambda options: options.engine in ("processes", "ray"))
+WORKERS = Use(
+    "--engine processes or ray, which compute on CPUs", lambda options: options.engine in ("processes", "ray")
+)
 RAY = Use("--engine ray", lambda options: options.engine == "ray")
 PLACE = {"role": Role.PLACE}
