@@ -39,10 +39,10 @@ class FlatModel:
 
     def outputs(self, x: Tensor) -> Tensor:
         """What the module makes of a batch, as float32 for the loss."""
-        if self.precision == "float32":
-            return self.module(x)  # type: ignore[no-any-return]
-        with torch.autocast(x.device.type, getattr(torch, self.precision)):
-            return self.module(x).float()  # type: ignore[no-any-return]
+        mixed = self.precision != "float32"
+        with torch.autocast(x.device.type, getattr(torch, self.precision)) if mixed else contextlib.nullcontext():
+            outputs: Tensor = self.module(x)
+        return outputs.float() if mixed else outputs
 
     def load(self, vector: Tensor) -> None:
         self.vector.copy_(vector)
