@@ -6,7 +6,9 @@ import pytest
 
 import fedseq
 from fedseq.basics.errors import FedSeqError
+from fedseq.runs import reading
 from fedseq.runs.reading import read_run
+from fedseq.training.reporter import Quiet
 
 SHORT = {"dataset": "digits", "method": "random", "rounds": 2, "engine": "serial", "checkpoint_every": 1}
 
@@ -92,3 +94,41 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_of_a_round_continues(
         path.unlink()
     (folder / "weights.safetensors").unlink()
     assert fedseq.resume(folder).metrics == whole.metrics
+
+
+def test_a_refused_run_keeps_its_config(tmp_path):
+    folder = fedseq.run(SHORT, tmp_path / "run").folder
+    shutil.rmtree(folder / "checkpoints")
+    before = (folder / "config.yaml").read_bytes()
+    with pytest.raises(FedSeqError, match="nothing was changed"):
+        fedseq.resume(folder, rounds=4)
+    assert (folder / "config.yaml").read_bytes() == before
+    assert read_run(folder).finished
+
+
+def test_numbers_that_were_changed_after_the_end_are_not_shown(tmp_path):
+    """A flipped digit is JSON still; only the checksum tells."""
+    folder = fedseq.run(SHORT, tmp_path / "run").folder
+    metrics, clients = folder / "metrics.jsonl", folder / "clients.json"
+    written = metrics.read_text()
+    metrics.write_text(written.replace('"accuracy": 0.', '"accuracy": 0.9', 1))
+    assert reading.broken(reading.read_all([folder]))[0].reason.startswith("metrics.jsonl is not what the run wrote")
+    metrics.write_text(written)
+    assert read_run(folder).finished
+    assert reading.read_details(folder).examples
+    clients.write_text(clients.read_text().replace("1", "2", 1))
+    assert not reading.read_details(folder).examples
+
+
+def test_a_run_that_goes_on_after_its_end_can_be_read_meanwhile(tmp_path):
+    """Its metrics grow, and its checksums are those of the end before."""
+    folder = fedseq.run(SHORT, tmp_path / "run").folder
+    seen = []
+
+    class Reading(Quiet):
+        def round(self, record):
+            seen.append(reading.read_all([folder])[0])
+
+    fedseq.resume(folder, rounds=5, reporter=Reading())
+    assert [run.rounds for run in reading.readable(seen)] == [3, 4, 5]
+    assert fedseq.read_run(folder).finished

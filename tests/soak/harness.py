@@ -24,18 +24,21 @@ import torch
 
 import fedseq
 from fedseq.cli import main
+from fedseq.engines import processes
 
 SOAK = os.environ.get("FEDSEQ_SOAK") == "1"
 SHARE = float(os.environ.get("FEDSEQ_SOAK_SHARE") or 1)
 SEED = os.environ.get("FEDSEQ_SOAK_SEED") or "0"
 OPTIONS: dict[str, dict[str, Any]] = {
     "fedavg": {},
-    "scaffold": {},
+    "scaffold": {"patience": 100},
     "fedseq+feddyn": {"pretrain_epochs": 1},
     "fedseqinter": {"method": "random"},
 }
 ALIKE = {"checkpoint_every": 2, "num_clients": 30, "model": "mlp"}
 WARM = ["fedseq.cli.run", "fedseq.cli.resume", "fedseq.runs.experiment", "fedseq.engines.processes", "sklearn.datasets"]
+HANGING_SECONDS = 10  # in place of a minute, after which a worker is taken to hang
+KEPT = ("metrics.jsonl", "weights.safetensors", "weights-best.safetensors", "clients.json", "superclients.json")
 Limit = tuple[int, int]  # which resource, and how much of it
 
 
@@ -54,7 +57,7 @@ def flags(algorithm: str, rounds: int = 8) -> list[str]:
 
 
 def result(folder: Path) -> list[bytes]:
-    return [(folder / name).read_bytes() for name in ("metrics.jsonl", "weights.safetensors")]
+    return [(folder / name).read_bytes() for name in KEPT if (folder / name).exists()]
 
 
 @lru_cache
@@ -101,6 +104,7 @@ def _command(words: list[str], errors: Connection, limit: Limit | None) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     errors.close()
     torch.set_num_threads(1)
+    processes.HANGING_SECONDS = HANGING_SECONDS
     if limit:
         resource.setrlimit(limit[0], (limit[1], limit[1]))
     sys.exit(main(words))

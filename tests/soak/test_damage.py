@@ -8,6 +8,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,8 @@ def half_done(algorithm: str) -> Path:
     """A run that was stopped after half of its rounds."""
     whole = options(algorithm)
     folder = fedseq.run({**whole, "rounds": 5}, "half", engine="serial").folder
-    for name in ("weights.safetensors", "SHA256SUMS"):
-        (folder / name).unlink()
+    for name in ("weights.safetensors", "weights-best.safetensors", "SHA256SUMS"):
+        (folder / name).unlink(missing_ok=True)
     config = folder / "config.yaml"
     config.write_text(config.read_text().replace("rounds: 5", f"rounds: {whole['rounds']}"))
     return folder
@@ -69,6 +70,9 @@ def test_damaged(
         for words in (["ls", str(folder)], ["report", str(folder), "--force"], ["evaluate", str(folder)]):
             code, errors = call(words, capsys)
             assert code in (0, 2), (number, what, words)
+        if finished:
+            with suppress(FedSeqError):
+                assert fedseq.read_run(folder).metrics == fedseq.read_run(intact).metrics, (number, what)
         code, errors = call(["resume", str(folder), "--engine", "serial"], capsys, seconds=300)
         if code == 2:
             assert errors.splitlines()[-1].startswith("fedseq: error: "), (number, what, errors)

@@ -45,7 +45,7 @@ def test_short_of(
 
 @pytest.mark.timeout(36000)
 def test_workers_that_hang(dice: random.Random, counts: "Counter[str]", capsys: Capture) -> None:
-    """Stopped at any time; after a minute it is replaced."""
+    """Stopped at any time, and replaced after a while."""
     for number in range(some(6)):
         algorithm, folder = dice.choice(sorted(OPTIONS)), Path(f"run-{number}")
         process = Command("run", *flags(algorithm, 30), "--out", folder, "--engine", "processes", "--workers", "2")

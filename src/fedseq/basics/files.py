@@ -89,6 +89,19 @@ def digest(path: Path) -> str | None:
         return hashlib.sha256(file.read()).hexdigest()
 
 
+def write_sums(path: Path, sums: Mapping[str, str | None]) -> None:
+    """Checksums by name, for `sha256sum -c`; files that are not there have none."""
+    write_atomically(path, "".join(f"{found}  {name}\n" for name, found in sums.items() if found).encode())
+
+
+def read_sums(path: Path) -> dict[str, str] | None:
+    try:
+        lines = read_plain(path).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    return {name: found for found, _, name in (line.partition("  ") for line in lines)}
+
+
 def _open_plain(path: Path, how: int, mode: str) -> BinaryIO:
     binary, at_once = getattr(os, "O_BINARY", 0), getattr(os, "O_NONBLOCK", 0)  # of Windows, of Unix
     descriptor = os.open(path, how | binary | at_once, 0o666)

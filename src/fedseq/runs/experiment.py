@@ -118,6 +118,7 @@ def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_en
         before = Run(files.path, config, found.metrics if found else [], found is not None and found.has_weights)
         damaged = files.damaged() if before.finished else []
         if before.finished and not damaged:
+            files.write_config(config)
             return before
         if damaged:
             reporter.note(f"{' and '.join(damaged)} in {files.path} changed since the run ended")
@@ -126,6 +127,8 @@ def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_en
             saved = load_checkpoint(files.checkpoints, config.device, partial(damage, files))
             if saved is None:
                 files.refuse_history()
+            files.write_config(config)
+            files.expect_more()
             model = build(task)
             theta = initial_weights(config, task, model)
             ledger = open_ledger(config, files, len(sizes))

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.files import digest, read_json, read_plain, remove_leftovers, write_atomically, write_json
+from fedseq.basics.files import digest, read_json, read_sums, remove_leftovers, write_atomically, write_json, write_sums
 from fedseq.options.config import Config
 from fedseq.options.resolve import recorded
 from fedseq.options.text import read_yaml, to_yaml
@@ -183,18 +183,22 @@ class RunFolder:
         if best is not None:
             weights.save(self.path / BEST, best, metadata)
         weights.save(self.weights, tensors, metadata)
-        sums = {name: digest(self.path / name) for name in SUMMED}
-        lines = "".join(f"{found}  {name}\n" for name, found in sums.items() if found)
-        write_atomically(self.path / SUMS, lines.encode())
+        write_sums(self.path / SUMS, {name: digest(self.path / name) for name in SUMMED})
 
     def damaged(self) -> list[str]:
         """Files of a finished run that are not what it wrote; none where it left no checksums."""
-        try:
-            lines = read_plain(self.path / SUMS).decode("utf-8", "replace").splitlines()
-        except OSError:
-            return []
-        written = {name: found for found, _, name in (line.partition("  ") for line in lines)}
-        return [name for name in SUMMED if written.get(name) != digest(self.path / name)]
+        sums = read_sums(self.path / SUMS)
+        return [] if sums is None else [name for name in SUMMED if sums.get(name) != digest(self.path / name)]
+
+    def changed(self, name: str) -> bool:
+        """Whether the run left a checksum of this file that is not its own; what is published has few of them."""
+        return (read_sums(self.path / SUMS) or {}).get(name, found := digest(self.path / name)) != found
+
+    def expect_more(self) -> None:
+        """Metrics are going to grow, so that their checksum is not one until the run ends again."""
+        sums = read_sums(self.path / SUMS) or {}
+        if sums.pop(METRICS, None):
+            write_sums(self.path / SUMS, sums)
 
     def checked_weights(self, best: bool = False) -> Path:
         """The file of the final model, or of the best one."""

@@ -60,7 +60,10 @@ class OpenFolder:
             )
 
     def describe(self, parts: Parts) -> None:
-        """Write down what is run; refuse to continue what is there with other data or another algorithm."""
+        """Write down what is run; refuse to continue what is there with other data or another algorithm.
+
+        The config of a run that is there stays as it is until it is known that the run can be continued.
+        """
         known_as = self.evidence or self._described()
         found = identity(parts)
         if known_as and known_as["data"] != found["data"]:
@@ -82,7 +85,8 @@ class OpenFolder:
         dataset = {"dataset": parts.dataset_digest} if parts.dataset_digest else {}
         self.files.write_clients({**_describe_clients(parts.task), **named, **dataset, **found})
         self.files.write_model({**card_of(parts).describe(), "test": parts.test_source})
-        self.files.write_config(parts.config)
+        if self.before is None:
+            self.files.write_config(parts.config)
 
     def _described(self) -> Evidence | None:
         """What a run without checkpoints says of itself."""

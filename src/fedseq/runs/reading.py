@@ -153,7 +153,10 @@ def read_run(folder: str | Path, damaged_lines: bool = False) -> Run:
         raise FedSeqError(f"there is no run folder {folder}. List the ones you have with: fedseq ls")
     if not files.holds_run:
         raise FedSeqError(f"{folder} is not a run folder: it has no {CONFIG}.")
-    return Run(folder, files.read_config(), _metrics(folder / METRICS, damaged_lines), files.wrote_model)
+    run = Run(folder, files.read_config(), _metrics(folder / METRICS, damaged_lines), files.wrote_model)
+    if not damaged_lines and run.finished and files.changed(METRICS):
+        raise FedSeqError(f"{METRICS} is not what the run wrote, or its checksum is damaged: fedseq resume {folder}")
+    return run
 
 
 def _metrics(path: Path, damaged_lines: bool) -> list[dict[str, Any]]:
@@ -219,8 +222,9 @@ def read_details(folder: Path) -> Details:
 
 
 def _json(path: Path) -> dict[str, Any]:
+    """What a side file holds; nothing where it cannot be read, or is not what the run wrote."""
     try:
-        return read_json(path) or {}
+        return {} if RunFolder(path.parent).changed(path.name) else read_json(path) or {}
     except FedSeqError:
         return {}
 
