@@ -254,6 +254,16 @@ def test_what_is_out_of_memory_and_what_is_not() -> None:
     assert is_out_of_memory(OSError(12, "Cannot allocate memory"))
     assert not is_out_of_memory(OSError(28, "No space left on device"))
     assert not is_out_of_memory(RuntimeError("shapes do not match"))
+    assert not is_out_of_memory(ImportError("No module named 'mynet'"))
+
+
+def test_too_little_memory_to_load_pytorch_is_one_sentence() -> None:
+    """`ulimit -v`, with less than the library's own size."""
+    command = f"import resource, sys; resource.setrlimit(resource.RLIMIT_AS, ({250 << 20}, {250 << 20}))\n"
+    command += "import fedseq.cli; sys.exit(fedseq.cli.main(['run', '--out', 'run']))"
+    ended = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, timeout=100)
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1), ended.stderr
+    assert "not enough memory" in ended.stderr
 
 
 ORPHANS = """

@@ -26,6 +26,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Python's own error, the system's, or PyTorch's, which has no type of its own."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
+    if isinstance(error, ImportError):  # of a library, as the loader says it
+        return "failed to map segment" in str(error)
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
 
 

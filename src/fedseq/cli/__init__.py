@@ -129,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, ImportError) as error:
         if not is_out_of_memory(error):
             raise
         sys.stderr.write("fedseq: error: not enough memory. Use a smaller --batch-size. What was saved is intact.\n")

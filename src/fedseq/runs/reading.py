@@ -222,7 +222,6 @@ def read_details(folder: Path) -> Details:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """What a side file holds; nothing where it cannot be read, or is not what the run wrote."""
     try:
         return {} if RunFolder(path.parent).changed(path.name) else read_json(path) or {}
     except FedSeqError:
