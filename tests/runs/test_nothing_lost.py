@@ -107,12 +107,14 @@ def test_a_refused_run_keeps_its_config(tmp_path):
 
 
 def test_numbers_that_were_changed_after_the_end_are_not_shown(tmp_path):
-    """A flipped digit is JSON still; only the checksum tells."""
+    """A flipped digit is JSON still, and a lost line leaves others; only the checksum tells."""
     folder = fedseq.run(SHORT, tmp_path / "run").folder
     metrics, clients = folder / "metrics.jsonl", folder / "clients.json"
     written = metrics.read_text()
-    metrics.write_text(written.replace('"accuracy": 0.', '"accuracy": 0.9', 1))
-    assert reading.broken(reading.read_all([folder]))[0].reason.startswith("metrics.jsonl is not what the run wrote")
+    for other in (written.replace('"accuracy": 0.', '"accuracy": 0.9', 1), written.splitlines(keepends=True)[0]):
+        metrics.write_text(other)
+        found = reading.broken(reading.read_all([folder]))
+        assert found[0].reason.startswith("metrics.jsonl is not what the run wrote")
     metrics.write_text(written)
     assert read_run(folder).finished
     assert reading.read_details(folder).examples

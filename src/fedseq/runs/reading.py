@@ -154,7 +154,7 @@ def read_run(folder: str | Path, damaged_lines: bool = False) -> Run:
     if not files.holds_run:
         raise FedSeqError(f"{folder} is not a run folder: it has no {CONFIG}.")
     run = Run(folder, files.read_config(), _metrics(folder / METRICS, damaged_lines), files.wrote_model)
-    if not damaged_lines and run.finished and files.changed(METRICS):
+    if not damaged_lines and files.changed(METRICS):
         raise FedSeqError(f"{METRICS} is not what the run wrote, or its checksum is damaged: fedseq resume {folder}")
     return run
 
