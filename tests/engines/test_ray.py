@@ -86,7 +86,7 @@ def engine(cluster: Cluster, task: Task) -> Iterator[RayEngine]:
         ("scaffold", {"gate": True, "attack": "scale:50", "dropout": 0.2}),
         ("fedseqinter", {"approximator": "classifier-last", "pretrain_epochs": 1, "merge_every": 2, "dropout": 0.2}),
         ("fedavg+median", {}),
-        ("fedprox+fedavgm", {"momentum": 0.5}),
+        ("fedprox+fedavgm", {"momentum": 0.5, "dp_clip": 0.3, "dp_noise": 0.5}),  # private visits
         ("centralized", {}),
     ],
 )
