@@ -27,20 +27,31 @@ class Part:
     folder: str
     dataset: str
     paper: tuple[str, ...] = ()  # rows of the paper's Table II, alpha 0, to stand below
+    drawn_beside: tuple[str, ...] = ()  # other folders whose runs are in its figure too
     given_groups: bool = False  # which no option tells: runs are called by their folders
 
     @property
     def runs(self) -> list[Run]:
-        return readable(read_all(sorted(file.parent for file in (RESULTS / self.folder).glob("*/config.yaml"))))
+        return runs_in(self.folder)
 
     @property
     def bound(self) -> Bound:
         return Bound(CENTRALIZED[self.dataset] / 100, "the paper's centralized accuracy")
 
 
+def runs_in(folder: str) -> list[Run]:
+    return readable(read_all(sorted(file.parent for file in (RESULTS / folder).glob("*/config.yaml"))))
+
+
 PARTS = (
     Part("cifar10-check", "cifar10"),
-    Part("cifar10-record", "cifar10", paper=("FedAvg", "FedDyn", "FedSeq", "FedSeq + FedDyn")),
+    Part("cifar10-paper", "cifar10", paper=("FedAvg", "FedSeq", "FedSeq + FedDyn")),
+    Part(
+        "cifar10-record",
+        "cifar10",
+        paper=("FedAvg", "FedDyn", "FedSeq", "FedSeq + FedDyn"),
+        drawn_beside=("cifar10-paper",),
+    ),
     Part("cifar10-tuning", "cifar10", given_groups=True),
 )
 
@@ -104,7 +115,8 @@ def insert(page: str, name: str, text: str) -> str:
 
 def draw(folder: Path) -> Iterator[Path]:
     for part in (part for part in PARTS if part.paper):
-        yield curves(part.runs, folder / f"{part.folder}.png", part.bound)
+        runs = [run for name in (part.folder, *part.drawn_beside) for run in runs_in(name)]
+        yield curves(runs, folder / f"{part.folder}.png", part.bound)
 
 
 def main() -> None:
