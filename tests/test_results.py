@@ -1,6 +1,7 @@
 """Published results: the page and its figures are what the published runs give, byte for byte."""
 
 import importlib
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,9 @@ from types import ModuleType
 import pytest
 
 from fedseq.options.resolve import resolve
+from fedseq.runs.folder import RunFolder
 from fedseq.runs.reading import Run
+from fedseq.training.failures import attackers
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,25 +24,23 @@ def load(name: str) -> ModuleType:
         return importlib.import_module(name)
 
 
-@pytest.fixture(params=["results", "natural"])
-def script(request: pytest.FixtureRequest) -> ModuleType:
-    """Each writes the tables of a page, and draws its figures."""
-    return load(request.param)
-
-
-def test_the_committed_page_is_the_regenerated_one(script: ModuleType, tmp_path: Path) -> None:
-    page = tmp_path / script.PAGE.name
-    committed = script.PAGE.read_text()
+@pytest.mark.parametrize("name", ["results", "natural", "attacks"])
+def test_the_committed_page_is_the_regenerated_one(name: str, tmp_path: Path) -> None:
+    benchmark = load(name)
+    page = tmp_path / "page.md"
+    committed = benchmark.PAGE.read_text()
     emptied = re.sub(r"(<!-- begin: (.*) -->\n).*?(<!-- end: \2 -->)", r"\1\3", committed, flags=re.DOTALL)
     assert emptied != committed
     page.write_text(emptied)
-    script.write_page(page)
+    benchmark.write_page(page)
     assert page.read_text() == committed, "run: make results"
 
 
-def test_the_committed_figures_are_the_regenerated_ones(script: ModuleType, tmp_path: Path) -> None:
-    for path in script.draw(tmp_path):
-        assert path.read_bytes() == (script.IMAGES / path.name).read_bytes(), "run: make results"
+@pytest.mark.parametrize("name", ["results", "natural"])
+def test_the_committed_figures_are_the_regenerated_ones(name: str, tmp_path: Path) -> None:
+    benchmark = load(name)
+    for path in benchmark.draw(tmp_path):
+        assert path.read_bytes() == (benchmark.IMAGES / path.name).read_bytes(), "run: make results"
 
 
 def test_every_published_run_is_on_the_page_and_names_no_machine() -> None:
@@ -62,3 +63,23 @@ def test_a_rate_is_chosen_by_the_mean_of_the_last_three_evaluations(tmp_path: Pa
     assert natural.mean_of_last(first, 20) == pytest.approx(0.3)
     assert natural.mean_of_last(replace(first, metrics=lines[:3]), 20) == 0
     assert natural.best({0.1: 0.5, 0.2: 0.6, 0.4: 0.6}) == 0.2
+
+
+def test_refused_hops_are_told_apart_by_who_attacks(tmp_path: Path) -> None:
+    """By hand: 2 of 10 clients attack, so of 16 + 4 hops 4 are theirs and 16 honest; 3 and 1 of these were refused."""
+    attacks = load("attacks")
+    config = resolve({"num_clients": 10, "attack": "sign-flip", "attackers": 0.2, "gate_check": "exemplars"})
+    first, second = sorted(attackers(config, 10))
+    honest = next(client for client in range(10) if client not in (first, second))
+    files = RunFolder(tmp_path / "run")
+    files.path.mkdir()
+    files.write_config(config)
+    hops = [{"client": client, "unit": 0, "reason": "gate"} for client in (first, first, second, honest)]
+    lines = [
+        {"round": 3, "accuracy": 0.5, "client_updates": 10, "skipped": hops[:1]},
+        {"round": 6, "accuracy": 0.7, "client_updates": 6, "skipped": hops[1:]},
+    ]
+    (files.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (kept,) = attacks.read_all(tmp_path)
+    assert (kept.attack, kept.rule, kept.trigger_works) == ("sign-flip", "exemplars", None)
+    assert (kept.accuracy, kept.honest_refused, kept.false_refused) == pytest.approx((0.6, 1 / 16, 3 / 4))
