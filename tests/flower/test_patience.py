@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import os
 import sqlite3
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -18,7 +19,7 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.retry.http_retry import _RETRYABLE_STATUS_CODES
 from flwr.superlink.federation import NoOpFederationManager
 
-from fedseq.flower.deployment import patience, runs
+from fedseq.flower.deployment import patience, processes, runs
 from fedseq.flower.deployment.federation import Federation
 
 
@@ -95,3 +96,14 @@ def test_a_run_whose_log_breaks_off_is_followed_again(tmp_path: Path, monkeypatc
     runs._follow(Federation(tmp_path, 2), tmp_path, {}, shown.append)
     assert (tmp_path / "asked").read_text().split() == ["run", "ls", "log", "ls"]
     assert [line for line in shown if line.startswith("round")] == ["round 1", "round 1", "round 2"]
+
+
+def test_a_process_whose_environment_cannot_be_read_yet_has_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system loads a program before it gives it an environment; on a busy machine there is time to look between."""
+    real, looks = processes.mark_of, iter([None, None, None])
+    monkeypatch.setattr(processes, "mark_of", lambda pid: next(looks, real(pid)))
+    started = processes.start(["sleep", "60"], dict(os.environ), tmp_path, tmp_path / "log")
+    assert started.alive
+    processes.kill([started])

@@ -121,6 +121,7 @@ def test_values_are_read_in_the_options_type(name, text, value):
         ({"until_accuracy": 90}, "--until-accuracy must be"),
         ({"algorithm": "scaffold", "scaffold_option": 2, "momentum": 0.9}, "needs plain SGD"),
         ({"device": "tpu"}, "unknown device"),
+        ({"algorithm": "fedseq+mine:rule", "rule.keep": "\x1f"}, "the value of 'rule.keep' cannot be read"),
         ({"attack": "scale:much"}, "unknown attack"),
         ({"metric": "kl", "approximator": "classifier-all"}, "does not fit method 'greedy' on classifier estimates"),
     ],

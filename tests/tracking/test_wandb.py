@@ -1,4 +1,5 @@
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,9 @@ def test_an_offline_run_holds_the_metrics_and_every_round_once(tmp_path: Path, m
     monkeypatch.delenv("WANDB_MODE", raising=False)
     run = killed_and_continued(tmp_path / "run", "wandb")
     (file,) = (tmp_path / "run" / "tracking" / "wandb").glob("offline-run-*/run-*.wandb")
-    points, name = read_back(file)
+    deadline = time.monotonic() + 30
+    while not (found := read_back(file))[0] and time.monotonic() < deadline:  # its own process writes it
+        time.sleep(0.1)
+    points, name = found
     assert points == expected(run)
     assert name == (tmp_path / "run" / "tracking" / "wandb-id").read_text().strip()

@@ -49,7 +49,10 @@ def coerce(name: str, value: Any) -> Any:
     if value is None or value == "null":
         return None
     if "." in name:  # of a user's own rule: what YAML would read
-        return _load(value) if isinstance(value, str) else value
+        try:
+            return _load(value) if isinstance(value, str) else value
+        except (yaml.YAMLError, RecursionError, ValueError):
+            raise FedSeqError(f"the value of {name!r} cannot be read: {reprlib.repr(value)}.") from None
     everything = all_options()
     if name not in everything:
         raise unknown("option", name.replace("_", "-"), (known.replace("_", "-") for known in everything))

@@ -41,8 +41,15 @@ def curves(runs: Sequence[Run], path: Path, bound: Bound | None = None, over: st
         for share in (*SHARES, 1.0):
             axes.axhline(share * bound.accuracy, color="#888888", linestyle=":", linewidth=1)
             name = f"{100 * share:.0f} % of bound" if share < 1 else "centralized" if bound.central else "bound"
-            axes.annotate(name, (1.01, share * bound.accuracy), xycoords=("axes fraction", "data"), fontsize=8,
-                          color="#555555", ha="left", va="center")  # fmt: skip - beside the curves, not under them
+            axes.annotate(
+                name,
+                (1.01, share * bound.accuracy),
+                xycoords=("axes fraction", "data"),
+                fontsize=8,
+                color="#555555",
+                ha="left",
+                va="center",
+            )  # fmt: skip - beside the curves, not under them
     axes.set(xlabel=over, ylabel="test accuracy", ylim=(0, 1))
     axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=over == "round", steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))

@@ -30,8 +30,8 @@ def let_apps_start_slowly() -> None:
 def ask_again_when_busy(translate: Translator) -> Translator:
     """Flower's translation of errors into answers, but for a database that others are writing into: nothing was
     changed by the request then, and whoever sent it may send it again."""
-    from fastapi.responses import JSONResponse
     from sqlalchemy.exc import OperationalError
+    from starlette.responses import JSONResponse
 
     async def translated(request: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
         async def answered(request: Any) -> Any:

@@ -17,6 +17,7 @@ import psutil
 MARK = "FEDSEQ_FEDERATION"
 POLL = 0.1
 KILL_SECONDS = 5.0
+LOADING_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ def start(words: Sequence[str], environment: dict[str, str], folder: Path, log: 
             words, env={**environment, MARK: mark}, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             start_new_session=True,
         )  # fmt: skip
+    # A program that has just been loaded has no environment yet, and would be taken for one that has ended.
+    wait_until(lambda: mark_of(child.pid) == mark or child.poll() is not None, LOADING_SECONDS)
     return Process(child.pid, mark)
 
 
