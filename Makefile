@@ -45,10 +45,11 @@ format: install  ## format the code and fix what the linter can
 bench: install  ## measure a round and write docs/performance.md (FEDSEQ_DATA: a folder with CIFAR-10)
 	$(BIN)/python benchmarks/round.py
 
-results: install  ## the tables and figures of the docs that are made from the published runs in results/
+results: install  ## the tables and figures of the docs that are made of the published runs in results/
 	$(BIN)/python benchmarks/results.py
 	$(BIN)/python benchmarks/natural.py
 	$(BIN)/python benchmarks/attacks.py
+	$(BIN)/python benchmarks/privacy.py page
 
 bench-peers: install  ## the same round in Flower's simulation and pfl-research, in environments of their own
 	$(BIN)/python benchmarks/peers/run.py

@@ -31,15 +31,15 @@ from results import insert
 ROOT = Path(__file__).parents[1]
 PAGE, IMAGES, RESULTS = ROOT / "docs/privacy.md", ROOT / "docs/images", ROOT / "results/privacy"
 DATASETS: dict[str, dict[str, Any]] = {
-    "digits": {"num_clients": 200, "fraction": 0.2, "rounds": 15},
-    "fashion-mnist": {"num_clients": 500, "fraction": 0.1, "rounds": 12},
+    "digits": {"num_clients": 200, "fraction": 0.2, "rounds": 20},
+    "fashion-mnist": {"num_clients": 1000, "fraction": 0.1, "rounds": 20},
 }
 # Noise goes on every number that is sent: only the last layer is trained, over random features.
 COMMON = {"model": "mlp", "train": "head", "alpha": 0, "lr": 0.5, "engine": "serial"}
 ALGORITHMS = ("fedavg", "fedseq")
 MECHANISMS = ("round", "visit")
 EPSILONS = (8, 2)
-CLIPS = (0.3, 1.0, 3.0)
+CLIPS = (0.1, 0.3, 1.0, 3.0)
 TUNED_AT, TUNING_SEED, SEEDS = 8, 9, (0, 1, 2)
 TUNING = "tuning.csv"
 COLUMNS = ("algorithm", "mechanism", "clip", "accuracy")

@@ -24,7 +24,7 @@ def load(name: str) -> ModuleType:
         return importlib.import_module(name)
 
 
-@pytest.mark.parametrize("name", ["results", "natural", "attacks"])
+@pytest.mark.parametrize("name", ["results", "natural", "attacks", "privacy"])
 def test_the_committed_page_is_the_regenerated_one(name: str, tmp_path: Path) -> None:
     benchmark = load(name)
     page = tmp_path / "page.md"
@@ -36,7 +36,7 @@ def test_the_committed_page_is_the_regenerated_one(name: str, tmp_path: Path) ->
     assert page.read_text() == committed, "run: make results"
 
 
-@pytest.mark.parametrize("name", ["results", "natural"])
+@pytest.mark.parametrize("name", ["results", "natural", "privacy"])
 def test_the_committed_figures_are_the_regenerated_ones(name: str, tmp_path: Path) -> None:
     benchmark = load(name)
     for path in benchmark.draw(tmp_path):
