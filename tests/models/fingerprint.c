@@ -5,7 +5,7 @@
 #include <string.h>
 #include "vectors.h"
 
-Size wide_spectra_size(Size, Size), wide_forward_scratch(Size, Size, Size), wide_backward_scratch(Size, Size, Size);
+Size wide_halves_size(Size, Size), wide_forward_scratch(Size, Size, Size), wide_backward_scratch(Size, Size, Size);
 Size narrow_forward_scratch(Size, Size), narrow_backward_scratch(Size, Size, Size, Size);
 void wide_forward(const float *, const float *, const float *, float *, uint8_t *, float *, float *, Size, Size, Size,
                   Size, Size);
@@ -43,11 +43,11 @@ static void layer(Size count, Size inputs, Size height, Size width, Size outputs
         narrow_forward(x, w, bias, y, codes, forth, count, height, width, inputs, outputs);
         narrow_backward(x, g, codes, db, dw, back, count, height, width, inputs, outputs);
     } else {
-        float *spectra = numbers(wide_spectra_size(count, inputs), 0);
+        float *halves = numbers(wide_halves_size(count, inputs), 0);
         float *forth = numbers(wide_forward_scratch(count, inputs, outputs), 0);
         float *back = numbers(wide_backward_scratch(count, inputs, outputs), 0);
-        wide_forward(x, w, bias, y, codes, spectra, forth, count, height, width, inputs, outputs);
-        wide_backward(g, codes, spectra, w, db, dw, dx, back, count, height, width, inputs, outputs);
+        wide_forward(x, w, bias, y, codes, halves, forth, count, height, width, inputs, outputs);
+        wide_backward(g, codes, halves, w, db, dw, dx, back, count, height, width, inputs, outputs);
         add(dx, pixels);
     }
     add(y, pooled), add(db, outputs), add(dw, taps);

@@ -166,11 +166,11 @@ def test_nothing_beside_the_buffers_is_touched_and_nothing_uninitialised_is_used
             library.narrow_forward(*(each.inside.data_ptr() for each in forward), *sides)
             library.narrow_backward(*(each.inside.data_ptr() for each in backward), *sides)
         else:
-            spectra = Guarded(None, library.wide_spectra_size(count, inputs))
+            halves = Guarded(None, library.wide_halves_size(count, inputs))
             forth = Guarded(None, library.wide_forward_scratch(count, inputs, outputs))
             back = Guarded(None, library.wide_backward_scratch(count, inputs, outputs))
-            forward = (pictures, weight, bias, y, codes, spectra, forth)
-            backward = (g, codes, spectra, weight, b, w, d, back)
+            forward = (pictures, weight, bias, y, codes, halves, forth)
+            backward = (g, codes, halves, weight, b, w, d, back)
             library.wide_forward(*(each.inside.data_ptr() for each in forward), *sides)
             library.wide_backward(*(each.inside.data_ptr() for each in backward), *sides)
         for buffer in (*forward, *backward):
@@ -189,14 +189,14 @@ def test_two_layers_at_once_touch_nothing_else_either(count):
     x, w1, w2 = torch.randn(count, 1, 28, 27), torch.randn(16, 1, 5, 5) / 5, torch.randn(32, 16, 5, 5) / 20
     bias1, bias2, above = torch.randn(16), torch.randn(32), torch.randn(count, 32, 4, 3)
     x_, w1_, w2_, g = (Guarded(last(tensor)) for tensor in (x, w1, w2, above))
-    b1, b2, spectra = Guarded(bias1), Guarded(bias2), Guarded(None, library.wide_spectra_size(count, 16))
+    b1, b2, halves = Guarded(bias1), Guarded(bias2), Guarded(None, library.wide_halves_size(count, 16))
     y, *gradients = (Guarded(None, size) for size in (above.numel(), 16, w1_.size, 32, w2_.size))
     codes1, codes2 = (Guarded(None, size, torch.uint8) for size in (count * 16 * 12 * 11, above.numel()))
     forth, back = (
         Guarded(None, size(*sizes)) for size in (library.pair_forward_scratch, library.pair_backward_scratch)
     )
-    forward = (x_, w1_, b1, w2_, b2, y, codes1, codes2, spectra, forth)
-    backward = (x_, g, codes1, codes2, spectra, w2_, *gradients, back)
+    forward = (x_, w1_, b1, w2_, b2, y, codes1, codes2, halves, forth)
+    backward = (x_, g, codes1, codes2, halves, w2_, *gradients, back)
     library.pair_forward(*(each.inside.data_ptr() for each in forward), *sizes)
     library.pair_backward(*(each.inside.data_ptr() for each in backward), *sizes)
     for buffer in (*forward, *backward):

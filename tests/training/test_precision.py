@@ -77,6 +77,7 @@ def test_every_named_model_can(name: str) -> None:
     outputs = model.outputs(x)
     assert outputs.dtype is torch.float32
     outputs.logsumexp(1).sum().backward()
+    model.take_gradient()
     assert model.gradient.isfinite().all()
     assert model.gradient.abs().sum() > 0
 

@@ -38,18 +38,29 @@ def test_flat_module_computes_what_the_module_computed():
     assert torch.allclose(weights.flatten(module).module.eval()(x), expected, atol=1e-6)
 
 
-def test_backward_fills_the_flat_gradient():
+def test_the_flat_gradient_is_taken_from_the_parameters():
     module = Mixed()
     twin = copy.deepcopy(module)
     model = weights.flatten(module)
     x = torch.randn(5, 3, 8, 8)
     for one in (model.module, twin):
         one(x).square().sum().backward()
-    for name, parameter in twin.named_parameters():
-        mine = dict(model.module.named_parameters())[name].grad
+    model.take_gradient()
+    for mine, parameter in zip(model.trained.values(), twin.parameters(), strict=True):
         assert torch.allclose(mine, parameter.grad, rtol=1e-4, atol=1e-5)
         assert mine.untyped_storage().data_ptr() == model.gradient.untyped_storage().data_ptr()
     assert model.gradient.abs().sum() > 0
+
+
+def test_a_parameter_that_the_loss_does_not_depend_on_has_gradient_zero():
+    model = weights.flatten(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)))
+    first, second = model.module[0], model.module[1]
+    second(first(torch.ones(1, 2))).sum().backward()
+    model.take_gradient()
+    first(torch.ones(1, 2)).sum().backward()  # of the first layer alone
+    model.take_gradient()
+    # d sum(Wx + b) = 1 for each weight with x = 1 and each bias; nothing of the batch before is left.
+    assert model.gradient.tolist() == [1.0] * 6 + [0.0] * 6
 
 
 def test_saved_weights_are_named_tensors_that_load_state_dict_takes(tmp_path):

@@ -72,7 +72,7 @@ def _processor() -> Iterator[list[str]]:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         memory = f"; {_gigabytes(os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE'))} of memory"
     yield ["cores", f"{usable_cores()} of {os.cpu_count()}, {capability}; default engine: {engine}{memory}"]
-    yield ["pooling in C", "compiled and checked" if kernels.load() else "cannot be used; PyTorch gives the same bits"]
+    yield ["passes in C", "compiled and checked" if kernels.load() else "cannot be used; PyTorch gives the same bits"]
     reason = kernels.available()
     yield ["fast convolutions", "compiled and checked" if reason is None else f"cannot be used: {reason}"]
 

@@ -5,13 +5,21 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fedseq.models import kernels
+
 PADDING = 4
 
 
 def crop_flip(x: Tensor, rng: np.random.Generator) -> Tensor:
     """Random crop out of four pixels of zero padding, then a horizontal flip of every second picture on average."""
-    rows, columns = torch.from_numpy(rng.integers(0, 2 * PADDING + 1, (2, len(x)))).to(x.device)
-    flipped = torch.from_numpy(np.flatnonzero(rng.random(len(x)) < 0.5)).to(x.device)
+    corners = rng.integers(0, 2 * PADDING + 1, (2, len(x)))
+    flips = rng.random(len(x)) < 0.5
+    down, right = corners - PADDING
+    done = kernels.crop_flip(x, down, right, flips)
+    if done is not None:
+        return done
+    rows, columns = torch.from_numpy(corners).to(x.device)
+    flipped = torch.from_numpy(np.flatnonzero(flips)).to(x.device)
     pictures = _crop(x.permute(0, 2, 3, 1), rows, columns)
     pictures.index_copy_(0, flipped, pictures.index_select(0, flipped).flip(2))
     return pictures.permute(0, 3, 1, 2)

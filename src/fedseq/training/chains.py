@@ -31,9 +31,8 @@ def run_job(task: Task, model: FlatModel, job: Job, stopped: Callable[[], bool] 
         if stopped():
             raise Stopped
         before = model.vector.clone()
-        trained = train_hop(
-            task, model, replace(job, message=chain.message), client, visit, chain.memory.get(client, {})
-        )
+        request = replace(job, message=chain.message)
+        trained = train_hop(task, model, request, client, visit, chain.memory.get(client, {}), before)
         if client in job.attackers:
             trained = _falsified(job.attackers[client], trained, before, model.vector)
         if chain.take(client, visit, trained, before, model.vector, len(model.parameters)):

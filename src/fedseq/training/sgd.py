@@ -39,12 +39,14 @@ class Trained:
     seen: int
 
 
-def train_hop(task: Task, model: FlatModel, job: Job, client: int, visit: int, memory: Memory) -> Trained:
-    """The SGD loop: `job.epochs` passes over one client's examples."""
+def train_hop(
+    task: Task, model: FlatModel, job: Job, client: int, visit: int, memory: Memory, before: Tensor
+) -> Trained:
+    """The SGD loop: `job.epochs` passes over one client's examples. `before` is the model's vector as it is now."""
     model.reset_counters()  # a client elsewhere would start from a module of its own
     keys = (job.round, client, visit)
     rng = seeds.generator(task.seed, job.purpose, *keys)
-    start = model.parameters.clone()
+    start = before[: len(model.parameters)]
     velocity = None
     if task.momentum:
         velocity = memory["velocity"].clone() if "velocity" in memory else torch.zeros_like(start)
@@ -55,12 +57,11 @@ def train_hop(task: Task, model: FlatModel, job: Job, client: int, visit: int, m
         memory=memory,
         lr=job.lr,
         velocity=velocity,
-        gradient_at_start=lambda: _gradient_at(start, task, model, job, client, keys),
+        gradient_at_start=lambda: _gradient_at(start, task, model, job, keys),
     )
     algorithm, gradient, weights = job.algorithm, model.gradient, model.parameters
     loss_sum = torch.zeros((), device=gradient.device)
-    with torch.random.fork_rng(devices=[]), _training_mode(model, len(task.clients[client])):
-        torch.manual_seed(seeds.integer(task.seed, "dropout", *keys))
+    with _training_mode(task, model, "dropout", keys):
         for _ in range(job.epochs):
             for batch in _batches(rng.permutation(task.clients[client]), task.batch_size, model):
                 loss_sum += len(batch) * _backward(task, model, batch, rng)
@@ -68,11 +69,11 @@ def train_hop(task: Task, model: FlatModel, job: Job, client: int, visit: int, m
                     algorithm.correct(gradient, hop)
                 if task.clip_norm is not None:
                     gradient.mul_((task.clip_norm / (gradient.norm() + 1e-12)).clamp(max=1.0))
-                if task.weight_decay:
-                    gradient.add_(weights, alpha=task.weight_decay)
                 if velocity is None:
-                    weights.sub_(gradient, alpha=job.lr)
+                    kernels.descend(weights, gradient, job.lr, task.weight_decay)
                 else:
+                    if task.weight_decay:
+                        gradient.add_(weights, alpha=task.weight_decay)
                     weights.sub_(velocity.mul_(task.momentum).add_(gradient), alpha=job.lr)
                 hop.steps += 1
     upload, new_memory = algorithm.finish(hop)
@@ -88,20 +89,20 @@ def _backward(task: Task, model: FlatModel, batch: np.ndarray, rng: np.random.Ge
     index = torch.from_numpy(batch).to(task.train.x.device)
     x = AUGMENTATIONS[task.augment].load()(take(task.train.x, index), rng)
     loss = task.loss(model.outputs(model_input(x, task.train, model.channels_last)), task.train.y[index])
-    model.gradient.zero_()
     loss.backward()
+    model.take_gradient()
     return loss.detach()
 
 
-def _gradient_at(start: Tensor, task: Task, model: FlatModel, job: Job, client: int, keys: tuple[int, ...]) -> Tensor:
+def _gradient_at(start: Tensor, task: Task, model: FlatModel, job: Job, keys: tuple[int, int, int]) -> Tensor:
     """The mean gradient of the loss over all the client's examples at `start`; the model is left as it was."""
     rng = seeds.generator(task.seed, job.purpose + "-gradient", *keys)
     before = model.vector.clone()
     model.parameters.copy_(start)
     total = torch.zeros_like(start)
+    _, client, _ = keys
     indices = task.clients[client]
-    with torch.random.fork_rng(devices=[]), _training_mode(model, len(indices)):
-        torch.manual_seed(seeds.integer(task.seed, "dropout-gradient", *keys))
+    with _training_mode(task, model, "dropout-gradient", keys):
         for batch in _batches(indices, task.batch_size, model):
             _backward(task, model, batch, rng)
             total.add_(model.gradient, alpha=len(batch) / len(indices))
@@ -122,13 +123,21 @@ def _batch_norms(model: FlatModel) -> list[nn.Module]:
 
 
 @contextlib.contextmanager
-def _training_mode(model: FlatModel, examples: int) -> Iterator[None]:
-    """Train mode; a client with one example keeps BatchNorm's statistics, as it has no variance of its own."""
+def _training_mode(task: Task, model: FlatModel, purpose: str, keys: tuple[int, int, int]) -> Iterator[None]:
+    """Train mode, with random numbers of the layers' own that depend on `purpose` and `keys` alone.
+
+    A client with one example keeps BatchNorm's statistics, as it has no variance of its own.
+    """
+    _, client, _ = keys
     model.module.train()
-    if examples == 1:
+    if len(task.clients[client]) == 1:
         for layer in _batch_norms(model):
             layer.eval()
-    yield
+    # torch.manual_seed would also note, at some cost, who seeded the GPUs that nobody uses.
+    seed = torch.default_generator.manual_seed if task.device == "cpu" else torch.manual_seed
+    with torch.random.fork_rng(devices=[]):
+        seed(seeds.integer(task.seed, purpose, *keys))
+        yield
 
 
 def build(task: Task) -> FlatModel:

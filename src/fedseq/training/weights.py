@@ -29,10 +29,11 @@ from fedseq.models.adapters import added_names, merged
 class FlatModel:
     module: nn.Module
     vector: Tensor  # parameters that are trained, then float buffers
-    gradient: Tensor  # of the trained parameters; backward() adds into it
+    gradient: Tensor  # of the trained parameters, where `take_gradient` puts it
     parameters: Tensor  # the first part of `vector`
     frozen: Tensor  # parameters that are not trained
     views: dict[str, Tensor]  # of `vector`, by the module's own names
+    trained: dict[nn.Parameter, Tensor]  # and where in `gradient` theirs belongs
     counters: dict[str, Tensor]  # integer buffers and their initial values: never sent, reset at every visit
     channels_last: bool
     precision: str = "float32"  # of what layers compute, where PyTorch's autocast holds it to be enough
@@ -43,6 +44,15 @@ class FlatModel:
         with torch.autocast(x.device.type, getattr(torch, self.precision)) if mixed else contextlib.nullcontext():
             outputs: Tensor = self.module(x)
         return outputs.float() if mixed else outputs
+
+    def take_gradient(self) -> None:
+        """What backward() left at the parameters into `gradient`: one copy, where adding it to zeros would be two."""
+        for parameter, part in self.trained.items():
+            if parameter.grad is None:  # the loss does not depend on it
+                part.zero_()
+            else:
+                part.copy_(parameter.grad)
+                parameter.grad = None
 
     def load(self, vector: Tensor) -> None:
         self.vector.copy_(vector)
@@ -72,6 +82,7 @@ def flatten(module: nn.Module, device: str | torch.device = "cpu") -> FlatModel:
     gradient = torch.zeros(num_parameters, device=device)
 
     views: dict[str, Tensor] = {}
+    trained: dict[nn.Parameter, Tensor] = {}
     offset = 0
     for name, tensor in (*parameters.items(), *floats.items()):
         part = slice(offset, offset := offset + tensor.numel())
@@ -80,13 +91,14 @@ def flatten(module: nn.Module, device: str | torch.device = "cpu") -> FlatModel:
         tensor.data = view
         views[name] = view
         if name in parameters:
-            tensor.grad = _shaped(gradient[part], tensor.shape)
+            trained[parameters[name]] = _shaped(gradient[part], tensor.shape)
     frozen = torch.empty(sum(tensor.numel() for tensor in fixed), device=device)
     for tensor, part in zip(fixed, frozen.split([tensor.numel() for tensor in fixed]), strict=True):
         tensor.data = _shaped(part, tensor.shape).copy_(tensor.detach())
     counters = {name: buffer.clone() for name, buffer in buffers.items() if name not in floats}
     channels_last = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
-    return FlatModel(module, vector, gradient, vector[:num_parameters], frozen, views, counters, channels_last)
+    weights = vector[:num_parameters]
+    return FlatModel(module, vector, gradient, weights, frozen, views, trained, counters, channels_last)
 
 
 def _shaped(flat: Tensor, shape: torch.Size) -> Tensor:

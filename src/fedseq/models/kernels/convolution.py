@@ -18,7 +18,8 @@ from torch.nn.grad import conv2d_input
 
 from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.models.kernels import compiler
-from fedseq.models.kernels.pooling import in_memory, pool_relu
+from fedseq.models.kernels.exact import in_memory
+from fedseq.models.kernels.pooling import pool_relu
 
 KERNELS = ("fast", "torch")
 _SOURCES = [Path(__file__).with_name(name) for name in ("narrow.c", "winners.c", "wide.c", "pair.c")]
@@ -32,7 +33,7 @@ _FUNCTIONS = {
     "narrow_backward": (6, 5),
     "pair_forward": (10, 6),
     "pair_backward": (11, 6),
-    "wide_spectra_size": (0, 2),
+    "wide_halves_size": (0, 2),
     "wide_forward_scratch": (0, 3),
     "wide_backward_scratch": (0, 3),
     "narrow_forward_scratch": (0, 2),
@@ -169,24 +170,24 @@ class _Wide(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, kernels: ctypes.CDLL) -> Tensor:
         (count, inputs, height, width), outputs = x.shape, len(weight)
         y, codes = empty(*pooled(x, outputs)), empty(*pooled(x, outputs), dtype=torch.uint8)
-        spectra = scratch_of(kernels.wide_spectra_size(count, inputs))
+        halves = scratch_of(kernels.wide_halves_size(count, inputs))
         scratch = scratch_of(kernels.wide_forward_scratch(count, inputs, outputs))
-        pointers = [tensor.data_ptr() for tensor in (x, weight, bias, y, codes, spectra, scratch)]
+        pointers = [tensor.data_ptr() for tensor in (x, weight, bias, y, codes, halves, scratch)]
         kernels.wide_forward(*pointers, count, height, width, inputs, outputs)
-        ctx.save_for_backward(codes, spectra, weight)
+        ctx.save_for_backward(codes, halves, weight)
         ctx.sizes, ctx.kernels = (count, height, width, inputs, outputs), kernels
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
-        codes, spectra, weight = ctx.saved_tensors
+        codes, halves, weight = ctx.saved_tensors
         count, height, width, inputs, outputs = ctx.sizes
         above, bias_gradient = laid(above), scratch_of(outputs)
         x_gradient = empty(count, inputs, height, width) if ctx.needs_input_grad[0] else None
         weight_gradient = empty(*weight.shape) if ctx.needs_input_grad[1] else None
         scratch = scratch_of(ctx.kernels.wide_backward_scratch(count, inputs, outputs))
-        tensors = (above, codes, spectra, weight, bias_gradient, weight_gradient, x_gradient, scratch)
+        tensors = (above, codes, halves, weight, bias_gradient, weight_gradient, x_gradient, scratch)
         pointers = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
         ctx.kernels.wide_backward(*pointers, *ctx.sizes)
         return x_gradient, weight_gradient, bias_gradient, None

@@ -5,9 +5,6 @@
 
 #include "vectors.h"
 
-/* Both layers compute this many pictures at a time, at most. */
-enum { GROUP = 4 };
-
 typedef struct {
     Size count, height, width, inputs, outputs;
     Size tall, wide; /* the pooled picture */
@@ -20,28 +17,27 @@ INLINE Layer layer_of(Size count, Size height, Size width, Size inputs, Size out
 
 INLINE Size picture_size(const Layer *layer) { return layer->height * layer->width * layer->inputs; }
 INLINE Size pooled_size(const Layer *layer) { return layer->tall * layer->wide * layer->outputs; }
-INLINE Size at_most_group(Size left) { return left < GROUP ? left : GROUP; }
 
 /* A layer with few input channels. Sizes are those of scratch memory, in floats. */
 Size narrow_forward_scratch(Size inputs, Size outputs);
 Size narrow_backward_scratch(Size height, Size width, Size inputs, Size outputs);
 void narrow_kernels(const float *w, float *scratch, const Layer *layer);
-void narrow_pictures(const float *x, const float *scratch, const float *bias, float *y, uint8_t *codes, Size some,
-                     const Layer *layer);
+void narrow_picture(const float *x, const float *scratch, const float *bias, float *y, uint8_t *codes,
+                    const Layer *layer);
 void narrow_begin_gradients(float *bias_gradient, float *scratch, const Layer *layer);
-void narrow_add_gradients(const float *x, const float *g, const uint8_t *codes, float *bias_gradient, float *scratch,
-                          Size some, const Layer *layer);
+void narrow_add_gradient(const float *x, const float *g, const uint8_t *codes, float *bias_gradient, float *scratch,
+                         const Layer *layer);
 void narrow_end_gradients(const float *scratch, float *kernel_gradient, const Layer *layer);
 
 /* A layer with many channels. */
-Size wide_spectra_size(Size count, Size inputs);
+Size wide_halves_size(Size count, Size inputs);
 Size wide_forward_scratch(Size count, Size inputs, Size outputs);
 Size wide_backward_scratch(Size count, Size inputs, Size outputs);
-void wide_spectra(const float *x, float *spectra, Size first, Size some, const Layer *layer);
-void wide_outputs(const float *spectra, const float *w, const float *bias, float *y, uint8_t *codes, float *scratch,
+void wide_begin(const float *picture, float *halves, Size number, const Layer *layer);
+void wide_outputs(const float *halves, const float *w, const float *bias, float *y, uint8_t *codes, float *scratch,
                   const Layer *layer);
-void wide_gradients(const float *g, const uint8_t *codes, const float *spectra, const float *w, float *bias_gradient,
+void wide_gradients(const float *g, const uint8_t *codes, const float *halves, const float *w, float *bias_gradient,
                     float *kernel_gradient, int of_pictures, float *scratch, const Layer *layer);
-void wide_picture_gradients(const float *scratch, float *gradient, Size first, Size some, const Layer *layer);
+void wide_picture_gradient(const float *scratch, float *gradient, Size number, const Layer *layer);
 
 #endif

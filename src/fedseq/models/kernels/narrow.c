@@ -134,13 +134,11 @@ INLINE void picture_forward(const int channels, const float *picture, const floa
     }
 }
 
-void narrow_pictures(const float *x, const float *kernels, const float *bias, float *y, uint8_t *codes, Size some,
-                     const Layer *layer)
+void narrow_picture(const float *x, const float *kernels, const float *bias, float *y, uint8_t *codes,
+                    const Layer *layer)
 {
-    const Size pixels = picture_size(layer), pooled = pooled_size(layer);
-    for (Size i = 0; i < some; i++, x += pixels, y += pooled, codes += pooled)
-        if (layer->inputs == 3) picture_forward(3, x, kernels, bias, y, codes, layer);
-        else picture_forward(1, x, kernels, bias, y, codes, layer);
+    if (layer->inputs == 3) picture_forward(3, x, kernels, bias, y, codes, layer);
+    else picture_forward(1, x, kernels, bias, y, codes, layer);
 }
 
 Size narrow_forward_scratch(Size inputs, Size outputs) { return SLOTS * inputs * 2 * outputs; }
@@ -151,5 +149,7 @@ void narrow_forward(const float *x, const float *w, const float *bias, float *y,
 {
     const Layer layer = layer_of(count, height, width, inputs, outputs);
     narrow_kernels(w, scratch, &layer);
-    narrow_pictures(x, scratch, bias, y, codes, count, &layer);
+    const Size pixels = picture_size(&layer), pooled = pooled_size(&layer);
+    for (Size i = 0; i < count; i++, x += pixels, y += pooled, codes += pooled)
+        narrow_picture(x, scratch, bias, y, codes, &layer);
 }

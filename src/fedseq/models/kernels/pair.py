@@ -38,21 +38,21 @@ class _Pair(torch.autograd.Function):
         between = pooled(x, middle)
         codes1 = empty(*between, dtype=torch.uint8)
         codes2 = empty(*pooled(codes1, outputs), dtype=torch.uint8)
-        y, spectra = empty(*codes2.shape), scratch_of(kernels.wide_spectra_size(count, middle))
+        y, halves = empty(*codes2.shape), scratch_of(kernels.wide_halves_size(count, middle))
         scratch = scratch_of(kernels.pair_forward_scratch(*sizes))
-        tensors = (x, w1, bias1, w2, bias2, y, codes1, codes2, spectra, scratch)
+        tensors = (x, w1, bias1, w2, bias2, y, codes1, codes2, halves, scratch)
         kernels.pair_forward(*(tensor.data_ptr() for tensor in tensors), *sizes)
-        ctx.save_for_backward(x, w1, w2, codes1, codes2, spectra)
+        ctx.save_for_backward(x, w1, w2, codes1, codes2, halves)
         ctx.sizes, ctx.kernels = sizes, kernels
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
-        x, w1, w2, codes1, codes2, spectra = ctx.saved_tensors
+        x, w1, w2, codes1, codes2, halves = ctx.saved_tensors
         bias1, bias2, above = scratch_of(len(w1)), scratch_of(len(w2)), laid(above)
         kernel1, kernel2 = empty(*w1.shape), empty(*w2.shape)
         scratch = scratch_of(ctx.kernels.pair_backward_scratch(*ctx.sizes))
-        tensors = (x, above, codes1, codes2, spectra, w2, bias1, kernel1, bias2, kernel2, scratch)
+        tensors = (x, above, codes1, codes2, halves, w2, bias1, kernel1, bias2, kernel2, scratch)
         ctx.kernels.pair_backward(*(tensor.data_ptr() for tensor in tensors), *ctx.sizes)
         return None, kernel1, bias1, kernel2, bias2, None

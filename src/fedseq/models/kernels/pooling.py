@@ -1,46 +1,27 @@
-"""Max-pooling, then ReLU, in one pass over memory instead of several. It is a matter of speed alone: where the kernel
-cannot be used (no compiler, another device, number format or memory layout) PyTorch computes the same bits.
-"""
+"""Max-pooling, then ReLU, in one pass over memory instead of several."""
 
 import ctypes
 import math
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import max_pool2d
 
-from fedseq.models.kernels import compiler
-
-_SOURCE = Path(__file__).with_name("pool.c")
+from fedseq.models.kernels import exact
 
 
 def pool_relu(x: Tensor) -> Tensor:
     """relu(max_pool2d(x, 2)), in a third of the time where there is a kernel for it."""
-    fits = in_memory(x) and x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    fits = exact.in_memory(x) and x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
     kernel = load() if fits and min(x.shape[2:]) >= 2 else None  # PyTorch has its own words for what is too small
     if kernel is None:
         return torch.relu(max_pool2d(x, 2))
     if torch.is_grad_enabled() and x.requires_grad:
         return _PoolRelu.apply(x, kernel)
     return _forward(kernel, x, None)
-
-
-def in_memory(x: Tensor) -> bool:
-    """Numbers that C can read; what only looks at the operations (a tracer, torch.func) is shown PyTorch's."""
-    return (
-        not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()
-        and not torch._C._are_functorch_transforms_active()
-        and forward_ad._current_level < 0
-        and type(x) is Tensor
-        and x.device.type == "cpu"
-        and x.dtype is torch.float32
-    )
 
 
 class _PoolRelu(torch.autograd.Function):
@@ -84,15 +65,8 @@ def _sides(x: Tensor) -> tuple[int, ...]:
 
 @cache
 def load() -> ctypes.CDLL | None:
-    """The compiled kernel; called before workers are forked it is done once for all of them."""
-    try:
-        library = compiler.load("pool", [_SOURCE])
-    except compiler.UnavailableError:
-        return None
-    pointers, sizes = [ctypes.c_void_p] * 3, [ctypes.c_ssize_t] * 4
-    for function in (library.pool_relu, library.pool_relu_backward):
-        function.argtypes, function.restype = [*pointers, *sizes], None
-    return library if _keeps_the_bits(library) else None
+    kernel = exact.library()
+    return kernel if kernel is not None and _keeps_the_bits(kernel) else None
 
 
 def _keeps_the_bits(kernel: ctypes.CDLL) -> bool:

@@ -86,12 +86,12 @@ INLINE void product(const int by_channel, const enum Rule rule, const float *a, 
         }
 }
 
-/* The same for all slots of the spectra, which lie as far apart as is said. */
-INLINE void products(const int by_channel, const enum Rule rule, const float *a, Size a_stride, const float *b,
-                     Size b_stride, float *c, Size c_stride, Size m, Size n, Size depth)
+/* The same for the slots of one column of the spectra, which lie as far apart as is said. */
+INLINE void products(const int by_channel, const enum Rule rule, int column, const float *a, Size a_stride,
+                     const float *b, Size b_stride, float *c, Size c_stride, Size m, Size n, Size depth)
 {
-    for (int slot = 0; slot < SLOTS; slot++, a += a_stride, b += b_stride, c += c_stride)
-        if (slot < REAL_SLOTS) product(by_channel, REALS, a, b, c, m, n, depth);
+    for (int slot = 0; slot < SIDE; slot++, a += a_stride, b += b_stride, c += c_stride)
+        if (column == 0 && slot < REAL_SLOTS) product(by_channel, REALS, a, b, c, m, n, depth);
         else product(by_channel, rule, a, b, c, m, n, depth);
 }
 

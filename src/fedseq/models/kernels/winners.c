@@ -77,14 +77,12 @@ void narrow_begin_gradients(float *bias_gradient, float *scratch, const Layer *l
     memset(bias_gradient, 0, layer->outputs * sizeof *bias_gradient);
 }
 
-void narrow_add_gradients(const float *x, const float *g, const uint8_t *codes, float *bias_gradient, float *scratch,
-                          Size some, const Layer *layer)
+void narrow_add_gradient(const float *x, const float *g, const uint8_t *codes, float *bias_gradient, float *scratch,
+                         const Layer *layer)
 {
-    const Size pixels = picture_size(layer), pooled = pooled_size(layer);
     float *rest = scratch + layer->outputs * TAPS * RUN;
-    for (Size i = 0; i < some; i++, x += pixels, g += pooled, codes += pooled)
-        if (layer->inputs == 3) picture_backward(3, x, g, codes, bias_gradient, scratch, rest, layer);
-        else picture_backward(1, x, g, codes, bias_gradient, scratch, rest, layer);
+    if (layer->inputs == 3) picture_backward(3, x, g, codes, bias_gradient, scratch, rest, layer);
+    else picture_backward(1, x, g, codes, bias_gradient, scratch, rest, layer);
 }
 
 void narrow_end_gradients(const float *scratch, float *kernel_gradient, const Layer *layer)
@@ -102,6 +100,8 @@ void narrow_backward(const float *x, const float *g, const uint8_t *codes, float
 {
     const Layer layer = layer_of(count, height, width, inputs, outputs);
     narrow_begin_gradients(bias_gradient, scratch, &layer);
-    narrow_add_gradients(x, g, codes, bias_gradient, scratch, count, &layer);
+    const Size pixels = picture_size(&layer), pooled = pooled_size(&layer);
+    for (Size i = 0; i < count; i++, x += pixels, g += pooled, codes += pooled)
+        narrow_add_gradient(x, g, codes, bias_gradient, scratch, &layer);
     narrow_end_gradients(scratch, kernel_gradient, &layer);
 }
