@@ -1,153 +1,137 @@
 """Clients that exist: FedAvg and FedSeq tuned alike on smartwatch and vowels, run, published and told in docs.
 
-    python benchmarks/natural.py run smartwatch --work DIR   # tunes, runs and publishes; stopped, it goes on in DIR
-    python benchmarks/natural.py run vowels --work DIR
-    python benchmarks/natural.py                             # the page's tables and figure, of what is published
-
-Every method gets the same learning rates on a seed that no table shows. A rate is chosen by the mean of the last three
-evaluations, once at the round where methods are compared and once at the end, which is about the same simulated time
-for all; where the two differ, both rates are run and shown.
+python benchmarks/natural.py run smartwatch --work DIR   # tunes, runs and publishes; stopped, it goes on in DIR
+python benchmarks/natural.py run vowels --work DIR
+python benchmarks/natural.py                             # the page's tables and figure, of what is published
 """
 
 import json
-import shutil
-import subprocess
-import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from fedseq.report.budget import budget_table
-from fedseq.report.convergence import all_costs, find_bound
-from fedseq.report.costs import WhatIf
-from fedseq.report.figures import curves
+import numpy as np
+from matplotlib.ticker import PercentFormatter
+
+from fedseq.report.budget import FAIRNESS
+from fedseq.report.costs import human_seconds
+from fedseq.report.figures import COLOURS, plt, save
 from fedseq.report.formats import TextTable, to_markdown
+from fedseq.report.series import stat
 from fedseq.runs.reading import Run, read_all, readable
+from natural_tuning import CENTRAL, RATES, ROOT, STUDIES, Found, Study, best_rate, best_setting, last_round, run, shown
 
-ROOT = Path(__file__).parents[1]
-PAGE, IMAGES, RESULTS = ROOT / "docs/examples/smartwatch.md", ROOT / "docs/images", ROOT / "results"
-RATES = (0.05, 0.1, 0.2, 0.4, 0.8)
-TUNING_SEED, SEEDS, EVALUATIONS = 100, "1-5", 3
-
-
-@dataclass(frozen=True)
-class Study:
-    dataset: str
-    options: tuple[str, ...]
-    rounds: int  # at which methods are compared
-    fedavg_rounds: int  # in which the slowest FedSeq run's simulated time passes
-    epochs: int  # of centralized training
-
-    @property
-    def methods(self) -> dict[str, tuple[int, tuple[str, ...]]]:
-        """How many rounds each is run, and its own options."""
-        return {
-            "fedavg": (self.fedavg_rounds, ()),
-            "fedavg+ema": (self.fedavg_rounds, ()),
-            "fedseq": (self.rounds, ()),
-            "fedseq+ema": (self.rounds, ("--method", "exchange")),
-            "centralized": (self.epochs, ()),
-        }
-
-    @property
-    def runs(self) -> list[Run]:
-        return readable(read_all(sorted(file.parent for file in (RESULTS / self.dataset).glob("*/config.yaml"))))
-
-    @property
-    def tuning(self) -> Path:
-        return RESULTS / f"{self.dataset}-tuning.json"
+PAGE, IMAGES = ROOT / "docs/examples/smartwatch.md", ROOT / "docs/images"
+BUDGETS = {"rounds": "at equal rounds", "seconds": "at equal simulated time"}
 
 
-STUDIES = {
-    study.dataset: study
-    for study in (
-        Study("smartwatch", ("--evaluate-clients", "100"), rounds=40, fedavg_rounds=300, epochs=20),
-        Study("vowels", ("--evaluate-clients", "9", "--fraction", "1"), rounds=30, fedavg_rounds=240, epochs=30),
-    )
-}
+def runs_of(study: Study, name: str, rate: str) -> list[Run]:
+    """Published ones, by seed."""
+    files = (study.results / f"{name}-lr{rate}").glob("*/config.yaml")
+    return sorted(readable(read_all(file.parent for file in files)), key=lambda run: run.config.seed)
 
 
-def run(study: Study, work: Path) -> None:
-    for method in study.methods:
-        sweep(study, method, RATES, str(TUNING_SEED), work / "tuning" / method)
-    found = {method: accuracies(study, method, work / "tuning" / method) for method in study.methods}
-    for method, by_round in found.items():
-        chosen = sorted({best(by_rate) for by_rate in by_round.values()})
-        sweep(study, method, chosen, SEEDS, work / "runs" / method)
-    folders = sorted(file.parent for file in (work / "runs").glob("*/*/config.yaml"))
-    if not all(run.finished for run in readable(read_all(folders))):
-        sys.exit(f"not all runs in {work} are finished. Start again to go on.")
-    shutil.rmtree(RESULTS / study.dataset, ignore_errors=True)  # of an earlier time
-    fedseq("publish", *map(str, folders), "--to", str(RESULTS / study.dataset))
-    study.tuning.write_text(json.dumps(found, indent=1) + "\n")
-
-
-def sweep(study: Study, method: str, rates: tuple[float, ...] | list[float], seeds: str, out: Path) -> None:
-    rounds, own = study.methods[method]
-    # Workers would wait for each other: a client here is a few milliseconds of work.
-    words = ["--dataset", study.dataset, "--algorithm", method, "--rounds", str(rounds), *own, *study.options]
-    words += ["--lr", ",".join(map(str, rates)), "--seed", seeds, "--eval-every", "5", "--jobs", "1"]
-    fedseq("sweep", *words, "--out", str(out))
-
-
-def fedseq(*words: str) -> None:
-    """A sweep whose rate is too high for a method fails in part; what is missing then is found missing."""
-    subprocess.run([sys.executable, "-m", "fedseq", *words], check=words[0] != "sweep")
-
-
-def accuracies(study: Study, method: str, folder: Path) -> dict[int, dict[float, float]]:
-    """By the round up to which is looked, and by learning rate."""
-    runs = readable(read_all(sorted(file.parent for file in folder.glob("*/config.yaml"))))
-    if len(runs) != len(RATES):
-        sys.exit(f"{folder} holds {len(runs)} runs and not {len(RATES)}. Start again to go on.")
-    rounds = {min(study.rounds, study.methods[method][0]), study.methods[method][0]}
-    return {until: {run.config.lr: mean_of_last(run, until) for run in runs} for until in sorted(rounds)}
-
-
-def mean_of_last(run: Run, until: int) -> float:
-    """0 for a run that diverged before."""
-    values = [accuracy for round_, accuracy in run.evaluations if round_ <= until][-EVALUATIONS:]
-    return sum(values) / len(values) if run.rounds >= until else 0.0
-
-
-def best(by_rate: Mapping[float, float]) -> float:
-    """The smallest of the best."""
-    return min(by_rate, key=lambda rate: (-by_rate[rate], rate))
-
-
-def tuning_table(study: Study) -> str:
-    found = json.loads(study.tuning.read_text())
+def budget_table(study: Study, found: Found, budget: str) -> str:
+    """Differences are between runs of the same seed, which hold out the same people."""
+    base = best_setting(study, found, "fedavg", budget)
+    lines = {name: ends(study, runs_of(study, name, rate), budget) for name, rate in shown(study, found, budget)}
     rows = []
-    for method, by_round in found.items():
-        for until, by_rate in by_round.items():
-            top = str(best({float(rate): accuracy for rate, accuracy in by_rate.items()}))
+    for name, rate in shown(study, found, budget):
+        own = lines[name]
+        ahead = [line["accuracy"] - other["accuracy"] for line, other in zip(own, lines[base], strict=True)]
+        spent = [line["simulated_seconds"] if budget == "rounds" else line["round"] for line in own]
+        rows.append([
+            name, rate, str(len(own)), text([line["accuracy"] for line in own], "{:.1%}".format),
+            text([line[FAIRNESS] for line in own], "{:.1%}".format),
+            "" if name in (base, CENTRAL) else text(ahead, "{:+.1%}".format),
+            "" if name == CENTRAL else text(spent, human_seconds if budget == "rounds" else "{:.0f}".format),
+        ])  # fmt: skip
+    limit = f"at round {study.rounds}" if budget == "rounds" else f"after {study.seconds:.0f} s"
+    columns = ["algorithm", "rate", "seeds", f"accuracy {limit}", "worst decile", f"more than {base}, by seed"]
+    return to_markdown(TextTable([*columns, "simulated time" if budget == "rounds" else "rounds by then"], rows))
+
+
+def ends(study: Study, runs: Sequence[Run], budget: str) -> list[dict[str, Any]]:
+    """The last evaluation of each within the budget."""
+    return [
+        [line for line in run.metrics if line["round"] <= last_round(study, run, budget) and "accuracy" in line][-1]
+        for run in runs
+    ]
+
+
+def text(values: Sequence[float], show: Callable[[float], str]) -> str:
+    """Mean and standard deviation, the latter without a sign."""
+    found = stat(values)
+    assert found is not None
+    return found.text(show).replace("± +", "± ")
+
+
+def tuning_table(study: Study, found: Found) -> str:
+    rows = []
+    for name, by_budget in found.items():
+        for budget, by_rate in by_budget.items():
+            top = best_rate(by_rate)
             cells = (f"{accuracy:.1%}" + (", chosen" if rate == top else "") for rate, accuracy in by_rate.items())
-            rows.append([method, until, *cells])
-    rates = next(iter(next(iter(found.values())).values()))
-    return to_markdown(TextTable(["algorithm", "round", *(f"rate {rate}" for rate in rates)], rows))
+            rows.append([name, BUDGETS[budget], *cells])
+    return to_markdown(TextTable(["algorithm", "best", *(f"rate {rate:g}" for rate in RATES)], rows, left=2))
 
 
 def write_page(page: Path) -> None:
     """Fill what stands between the markers of each data set's tables."""
-    text = page.read_text()
+    whole = page.read_text()
     for study in STUDIES.values():
-        runs = study.runs
-        text = insert(text, study.dataset, to_markdown(budget_table(runs, all_costs(runs, WhatIf()), study.rounds)))
-        if study.tuning.exists():
-            text = insert(text, f"{study.dataset} tuning", tuning_table(study))
-    page.write_text(text)
+        found = json.loads(study.tuning.read_text())
+        for budget in BUDGETS:
+            whole = insert(whole, f"{study.dataset} {BUDGETS[budget]}", budget_table(study, found, budget))
+        whole = insert(whole, f"{study.dataset} tuning", tuning_table(study, found))
+    page.write_text(whole)
 
 
-def insert(page: str, name: str, text: str) -> str:
+def insert(page: str, name: str, table: str) -> str:
     begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
     before, rest = page.split(begin)
-    return before + begin + text + end + rest.split(end)[1]
+    return before + begin + table + end + rest.split(end)[1]
 
 
 def draw(folder: Path) -> Iterator[Path]:
-    runs = STUDIES["smartwatch"].runs
-    yield curves(runs, folder / "smartwatch.png", find_bound(runs))
+    """Accuracy over rounds and over simulated time, each with the rates that were chosen for it."""
+    study = STUDIES["smartwatch"]
+    found = json.loads(study.tuning.read_text())
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained", sharey=True)
+    colours = dict(zip([name for name in study.settings if name != CENTRAL], COLOURS, strict=True))
+    for axes, budget in zip(panels, BUDGETS, strict=True):
+        for name, rate in shown(study, found, budget):
+            runs = runs_of(study, name, rate)
+            if name == CENTRAL:
+                bound = np.mean([line["accuracy"] for line in ends(study, runs, budget)])
+                axes.axhline(bound, color="#888888", linestyle=":", linewidth=1, label="all data in one place")
+                continue
+            at, curves = steps(study, runs, budget)
+            means, spread = curves.mean(0), curves.std(0, ddof=1)
+            style = "-" if "+" in name else "--"
+            axes.plot(at, means, style, color=colours[name], label=name, linewidth=1.8)
+            axes.fill_between(at, means - spread, means + spread, color=colours[name], alpha=0.12, linewidth=0)
+        axes.set(xlabel="round" if budget == "rounds" else "simulated seconds", ylim=(0, 1), title=BUDGETS[budget])
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.legend(loc="upper left", frameon=False, fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set(ylabel="accuracy on people never seen")
+    yield save(figure, folder / "smartwatch.png")
+
+
+def steps(study: Study, runs: Sequence[Run], budget: str) -> tuple[np.ndarray, np.ndarray]:
+    """Where to draw, and each run's last accuracy by then, from where all have one."""
+    axis = "round" if budget == "rounds" else "simulated_seconds"
+    limit = study.rounds if budget == "rounds" else study.seconds
+    first = max(run.metrics[0][axis] for run in runs)
+    at = (
+        np.array([line[axis] for line in runs[0].metrics if line[axis] <= limit])
+        if budget == "rounds"
+        else np.arange(first, limit + 1)
+    )
+    curves = [[[line["accuracy"] for line in run.metrics if line[axis] <= point][-1] for point in at] for run in runs]
+    return at, np.array(curves)
 
 
 def main() -> None:
@@ -160,6 +144,7 @@ def main() -> None:
         if given.dataset is None:
             parser.error("say which: smartwatch or vowels")
         run(STUDIES[given.dataset], given.work / given.dataset)
+        return  # the page needs both
     write_page(PAGE)
     for path in (PAGE, *draw(IMAGES)):
         print(path.relative_to(ROOT))  # noqa: T201
