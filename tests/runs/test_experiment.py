@@ -273,6 +273,8 @@ class TestBringYourOwn:
                 {"clients": [(torch.zeros(5, 5), torch.zeros(4, dtype=torch.long))]},
                 "client 0 has 5 inputs and 4 targets",
             ),
+            ({"clients": [(torch.zeros(0, 5), torch.zeros(0, dtype=torch.long))]}, "client 0 has no examples"),
+            ({"test": (torch.zeros(0, 5), torch.zeros(0, dtype=torch.long))}, "the test set has no examples"),
             ({"clients": [(torch.zeros(5, 5), torch.full((5,), -1))]}, "class -1 is negative"),
             ({"clients": [(torch.zeros(5, 5), torch.zeros(5))]}, "all of one kind"),
             ({"clients": [(torch.zeros(5, 7), torch.zeros(5, dtype=torch.long))]}, "cannot take a client's examples"),

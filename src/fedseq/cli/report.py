@@ -41,4 +41,7 @@ def main(arguments: Namespace) -> None:
         where = RunFolder(run.folder).tracking
         tracking.export(trackers, run.config, where, run.metrics, run.finished)
         console.print(f"tracked: {where}", markup=False)
-    console.print(f"{len(readable(found))} runs in {written}, {written.stat().st_size / 1e6:.2f} MB", markup=False)
+    count = len(readable(found))
+    console.print(
+        f"{count} run{'s' if count != 1 else ''} in {written}, {written.stat().st_size / 1e6:.2f} MB", markup=False
+    )

@@ -130,13 +130,15 @@ def _resolve_own(
 
 
 def _check_pairs(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
-    """Every client and the test set: as many inputs as targets, and targets of one kind."""
+    """Every client and the test set: examples, as many inputs as targets, and targets of one kind."""
     if len(pairs) == 1:
         raise FedSeqError("there are no clients. Give a list with an (x, y) pair for each.")
     for number, (x, y) in enumerate(pairs):
         who = "the test set" if number == len(pairs) - 1 else f"client {number}"
         if len(x) != len(y):
             raise FedSeqError(f"{who} has {len(x)} inputs and {len(y)} targets.")
+        if not len(y):
+            raise FedSeqError(f"{who} has no examples. {'Give some.' if who == 'the test set' else 'Leave it out.'}")
     kinds = {y.is_floating_point() for _, y in pairs}
     if len(kinds) > 1:
         raise FedSeqError("some targets are classes (integers) and some are numbers (floats). Give all of one kind.")
