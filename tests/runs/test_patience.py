@@ -70,6 +70,13 @@ def test_the_best_model_is_kept(whole: Run, capsys: pytest.CaptureFixture[str]) 
     assert any(not torch.equal(tensor, whole.weights()[name]) for name, tensor in whole.weights(best=True).items())
 
 
+def test_who_waits_is_told_why_it_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A rate that is too small to change any answer: the first evaluation is the best, and two rounds later it ends."""
+    words = "--dataset digits --algorithm fedavg --lr 1e-9 --num-clients 5 --rounds 9 --engine serial --patience 2"
+    assert main(["run", *words.split(), "--out", str(tmp_path / "run")]) == 0
+    assert "stopped, as nothing better came for 2 rounds: the model of round 1, the best" in capsys.readouterr().out
+
+
 def test_it_is_the_model_of_that_round(whole: Run, tmp_path: Path) -> None:
     found = best_of(whole.metrics)
     assert found is not None

@@ -62,7 +62,11 @@ def run_with_progress(work: Callable[[ConsoleReporter], Run]) -> int:
         )
     best = best_of(run.metrics) if run.config.patience is not None else None
     if best is not None:
-        console.print(f"the model of round {best.round}, the best, is in {run.folder / BEST}", markup=False)
+        waited = run.rounds - best.round
+        ended = run.rounds < run.config.rounds and waited >= (run.config.patience or 0)
+        why = f"stopped, as nothing better came for {waited} rounds: " if ended else ""
+        told = f"{why}the model of round {best.round}, the best, is in {run.folder / BEST}"
+        console.print(told, markup=False, soft_wrap=True)
     console.print(f"results in {run.folder}", markup=False, soft_wrap=True)
     console.print(f"compare runs with: fedseq compare {run.folder} OTHER", markup=False, soft_wrap=True)
     return 0
