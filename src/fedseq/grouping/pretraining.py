@@ -56,6 +56,7 @@ def pretrain(
     """Pre-train every client for each of these numbers of epochs; the longer ones continue the shorter ones."""
     keep_weights = keep_weights or len(epochs) > 1
     model = build(task)
+    exemplars = exemplars.on(task.device) if exemplars is not None else None
     home = folder / _key(task, model, theta, lr, exemplars)
     products: dict[int, Pretrained] = {}
     before = 0

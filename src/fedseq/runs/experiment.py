@@ -186,8 +186,7 @@ def _under_attack_and_watch(parts: Parts) -> Parts:
                 "--gate-check exemplars needs public exemplars of classes, and this test set gives none. "
                 "Use --gate-check size."
             )
-        x, y = (tensor.to(config.device) for tensor in (parts.exemplars.x, parts.exemplars.y))
-        task = replace(task, exemplars=replace(parts.exemplars, x=x, y=y))
+        task = replace(task, exemplars=parts.exemplars.on(config.device))
     return replace(parts, task=task)
 
 

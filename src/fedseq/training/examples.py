@@ -21,6 +21,10 @@ class Examples:
     std: tuple[float, ...] = ()
     owner: Tensor | None = None  # the client whose each example is, by its number; -1 where nobody looks at its client
 
+    def on(self, device: str) -> "Examples":
+        """Where a model takes them from; their owners are only counted."""
+        return replace(self, x=self.x.to(device), y=self.y.to(device))
+
 
 def lay_channels_last(examples: Examples) -> Examples:
     """The same pictures with a pixel's channels side by side; other inputs are left alone."""

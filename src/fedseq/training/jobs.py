@@ -5,7 +5,7 @@ A task says what is trained on what; a job is one chain of clients; a result is 
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -94,13 +94,9 @@ def make_task(
     built = build_seeded(factory, seeds.integer(config.seed, "init"))
     if len(built.frozen) and config.init_weights:
         read(Path(config.init_weights), built)
-
-    def on_device(examples: Examples) -> Examples:
-        return replace(examples, x=examples.x.to(config.device), y=examples.y.to(config.device))
-
     return Task(
-        factory=factory, train=on_device(train), clients=clients, test=on_device(test), num_classes=num_classes,
-        loss=loss, augment=config.augment, batch_size=config.batch_size, momentum=config.momentum,
+        factory=factory, train=train.on(config.device), clients=clients, test=test.on(config.device), loss=loss,
+        num_classes=num_classes, augment=config.augment, batch_size=config.batch_size, momentum=config.momentum,
         weight_decay=config.weight_decay, clip_norm=config.clip_norm, seed=config.seed, device=config.device,
         precision=config.precision, frozen=built.frozen.to(config.device), privacy=for_visits(config),
     )  # fmt: skip

@@ -1,0 +1,57 @@
+"""Code names no device: on a GPU that only seems to be there, runs give the bits that they have on the CPU."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fedseq
+from fedseq.cli import main
+
+from .marked_device import GPU, MarkedDevice
+
+SMALL = {"dataset": "digits", "num_clients": 10, "rounds": 2, "fraction": 0.5, "engine": "serial", "kernels": "torch"}
+RUNS: dict[str, dict[str, Any]] = {
+    "superclients by confidence": {"algorithm": "fedseq", "pretrain_epochs": 1},
+    "superclients by weights": {"algorithm": "fedseq", "approximator": "classifier-last", "pretrain_epochs": 1},
+    "clients' memory": {"algorithm": "fedseq+scaffold", "method": "random"},
+    "slots and an average": {"algorithm": "fedseqinter+feddyn+ema", "method": "random"},
+    "a velocity, lookahead": {"algorithm": "fedseq+relay+lookahead+window", "method": "random"},
+    "attackers and the gate": {"algorithm": "fedavg+median", "attack": "label-flip", "gate_check": "exemplars"},
+    "momentum and clipping": {"algorithm": "fedavg+fedadam", "momentum": 0.9, "clip_norm": 1.0},
+    "a frozen part": {"algorithm": "fedavg", "model": "mlp", "train": "lora:2"},
+    "crops and flips": {"algorithm": "fedavg", "augment": "crop-flip"},
+    "noise": {"algorithm": "fedseq", "method": "random", "dp_clip": 1.0, "dp_noise": 1.0, "dp_mechanism": "visit"},
+}
+
+
+def test_what_a_gpu_refuses_is_refused() -> None:
+    """Or else the tests below would show nothing."""
+    with MarkedDevice():
+        there, here = torch.ones(3, device="cuda"), torch.ones(3)
+        assert (there * 2).device == there[:1].device == here.to(there).device == GPU
+        assert there.cpu().device == torch.device("cpu")
+        with pytest.raises(RuntimeError, match="two devices in add"):
+            there + here
+        with pytest.raises(TypeError, match="numpy"):
+            there.numpy()
+        assert float((there + torch.tensor(1.0)).sum()) == 6
+
+
+@pytest.mark.parametrize("case", RUNS)
+def test_a_run_on_a_gpu_mixes_no_devices(case: str, tmp_path: Path) -> None:
+    options = {**SMALL, **RUNS[case]}
+    with MarkedDevice():
+        fedseq.run({**options, "device": "cuda", "rounds": 1}, tmp_path / "gpu")
+        fedseq.resume(tmp_path / "gpu", rounds=2)  # with what a checkpoint holds
+    fedseq.run(options, tmp_path / "cpu")
+    for name in ("weights.safetensors", "metrics.jsonl"):
+        assert (tmp_path / "gpu" / name).read_bytes() == (tmp_path / "cpu" / name).read_bytes()
+
+
+def test_a_model_is_used_on_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = fedseq.run({**SMALL, "algorithm": "fedavg"}, tmp_path / "run")
+    with MarkedDevice():
+        assert main(["evaluate", str(run.folder), "--device", "cuda"]) == 0
+    assert f"accuracy {run.evaluations[-1][1]:.4f}" in capsys.readouterr().out
