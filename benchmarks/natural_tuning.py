@@ -132,9 +132,11 @@ def last_round(study: Study, run: Run, budget: str) -> int:
         return study.rounds
     costs = all_costs([run], WhatIf())[run.folder]
     within = [number for number, clock in zip(costs.rounds, costs.seconds, strict=True) if clock <= study.seconds]
-    if within[-1] == run.config.rounds:
+    if len(within) < len(costs.rounds):
+        return within[-1]
+    if run.finished:
         sys.exit(f"{run.folder} ends before {study.seconds} simulated seconds: its setting needs more rounds.")
-    return within[-1]
+    return run.config.rounds  # it diverged, and never came so far
 
 
 def mean_of_last(run: Run, until: int) -> float:

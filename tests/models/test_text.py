@@ -30,10 +30,11 @@ def test_windows_are_followed_by_the_next_character() -> None:
     assert y.tolist() == [3, 4]
 
 
-def test_the_example_learns_which_characters_are_frequent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedseq"])
+def test_the_example_learns_which_characters_are_frequent(algorithm: str, tmp_path: Path) -> None:
     """A fresh model guesses one of 57 characters at random, with a loss of log(57) = 4.04."""
     module = example()
-    run = module.train("fedavg", 2, count=3, longest=900, folder=tmp_path / "run", engine="serial", fraction=1.0)
+    run = module.train(algorithm, 2, count=3, longest=900, folder=tmp_path / "run", engine="serial", fraction=1.0)
     assert len(module.ALPHABET) == len(set(module.ALPHABET)) == 57
     assert run.metrics[-1]["loss"] < 3.7
     assert run.weights()["embedding.weight"].dtype == torch.float32
