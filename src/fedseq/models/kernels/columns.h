@@ -88,11 +88,18 @@ INLINE void picture_column(const int n, int column, const float *halves, float *
    [tap][16 inputs]: the factor B of a product over input channels, or over output channels. */
 static void scale_kernels(const int backward, const float *w, float *scaled, Size inputs, Size outputs)
 {
-    for (Size o = 0; o < outputs; o++)
-        for (int tap = 0; tap < KERNEL; tap++)
-            for (Size i = 0; i < inputs; i++, w++)
-                if (backward) scaled[((i / BLOCK * outputs + o) * KERNEL + tap) * BLOCK + i % BLOCK] = *w * PER_PIXEL;
-                else scaled[((o / BLOCK * inputs + i) * KERNEL + tap) * BLOCK + o % BLOCK] = *w * PER_PIXEL;
+    for (Size output = 0; output < outputs; output += BLOCK)
+        for (Size input = 0; input < inputs; input += BLOCK)
+            for (int tap = 0; tap < KERNEL; tap++)
+                for (int row = 0; row < BLOCK; row++) {
+                    const Size pair = backward ? input * outputs / BLOCK + output + row
+                                               : output * inputs / BLOCK + input + row;
+                    float *to = scaled + (pair * KERNEL + tap) * BLOCK;
+                    for (int lane = 0; lane < BLOCK; lane++) {
+                        const Size o = output + (backward ? row : lane), i = input + (backward ? lane : row);
+                        to[lane] = w[(o * KERNEL + tap) * inputs + i] * PER_PIXEL;
+                    }
+                }
 }
 
 /* One column of the spectra of `count` times 16 kernels. Of the rows' transforms only this column's numbers are used:
