@@ -8,10 +8,12 @@ import torch
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.runs.checkpoints import load_checkpoint, save_checkpoint
-from fedseq.runs.evidence import EVIDENCE
 from fedseq.runs.snapshots import Snapshot
 
-BLANK: dict[str, Any] = dict.fromkeys(EVIDENCE)  # vouches for nothing else
+BLANK: dict[str, Any] = {
+    "options": {}, "data": "", "algorithm": {}, "model": {}, "superclients": None,
+    "metrics": {"length": 0, "sha256": ""}, "timing": {"length": 0},
+}  # vouches for nothing else  # fmt: skip
 
 
 def progress(round_, clients):

@@ -1,15 +1,20 @@
 """A run folder, or a file of options, from someone else: looking at it runs nothing of theirs and waits for nobody."""
 
+import hashlib
+import json
 import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import fedseq
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
+from fedseq.runs.checkpoints import newest_evidence
+from fedseq.runs.tensor_files import write_tensors
 
 NOTES = """
 from pathlib import Path
@@ -141,3 +146,69 @@ def test_nothing_is_written_through_links_below_the_folder(name, tmp_path):
     words = ["report", "run", "--track", "tensorboard"] if name == "tracking" else ["resume", "run", "--rounds", "2"]
     assert main(words) == 2
     assert [path.read_text() for path in (tmp_path / "mine").iterdir()] == ["mine"]
+
+
+def _forge(path: Path, **changes: object) -> None:
+    """A manifest with other values and the checksum that belongs to them: anybody can write one."""
+    manifest = json.loads(path.read_text())
+    manifest["evidence"].update(changes.pop("evidence", {}))
+    manifest.update(changes)
+    body = json.dumps({name: value for name, value in manifest.items() if name != "sha256"}, sort_keys=True)
+    path.write_text(json.dumps({**manifest, "sha256": hashlib.sha256(body.encode()).hexdigest()}))
+
+
+FORGED = [
+    *({"round": value} for value in (None, -3, 2.5, "1", 10**9)), *({"visits": value} for value in (1, "x", [[1]])),
+    *({"best": value} for value in (1, [1], "abc", [None, None])), {"visits": [1e400]},
+    *({"evidence": {"model": value}} for value in (1, "x", [])), *({"evidence": {"metrics": value}} for value in (7, {})),
+    *({"evidence": {"options": value}} for value in (0, "x", None)),
+    {"evidence": {"data": 1}}, {"evidence": {"superclients": [1]}}, {"evidence": {"timing": {"length": "x"}}},
+]  # fmt: skip
+
+
+def test_a_forged_manifest_is_one_error(capsys):
+    fedseq.run(OPTIONS, "run", algorithm="fedavg")
+    Path("run/checkpoints/000000.json").unlink()
+    manifest = Path("run/checkpoints/000001.json")
+    written = manifest.read_text()
+    for changes in FORGED:
+        manifest.write_text(written)
+        assert newest_evidence(manifest.parent) is not None
+        _forge(manifest, **changes)
+        assert newest_evidence(manifest.parent) is None, changes
+    assert main(["resume", "run", "--rounds", "2"]) == 2
+    assert "is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("state", [{}, {"weights": torch.zeros(3)}, {"weights": torch.zeros(3, dtype=torch.int64)}])
+def test_a_forged_state_is_one_error(state, capsys):
+    fedseq.run(OPTIONS, "run", algorithm="fedavg")
+    Path("run/checkpoints/000000.json").unlink()
+    digest = write_tensors(Path("run/checkpoints/000001.safetensors"), state)
+    _forge(Path("run/checkpoints/000001.json"), files={"000001.safetensors": digest})
+    assert main(["resume", "run", "--rounds", "2"]) == 2
+    assert "of another model or algorithm" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("groups", ["x", [[10**30]], [[-1]], [["a"]], [[2.5]], [[]], [], 7])
+def test_forged_superclients_are_one_error_and_keep_no_report_from_being_made(groups, capsys):
+    fedseq.run(OPTIONS, "run", algorithm="fedseq", method="random")
+    superclients = Path("run/superclients.json")
+    superclients.write_text(json.dumps({"superclients": groups}))
+    Path("run/SHA256SUMS").unlink()
+    for path in Path("run/checkpoints").glob("*.json"):
+        _forge(path, evidence={"superclients": hashlib.sha256(superclients.read_bytes()).hexdigest()})
+    assert main(["report", "run"]) == 0
+    assert main(["resume", "run", "--rounds", "2"]) == 2
+    assert "does not hold a list of superclients" in capsys.readouterr().err
+
+
+def test_a_forged_description_of_the_algorithm_keeps_no_report_from_being_made():
+    fedseq.run(OPTIONS, "run", algorithm="fedavg")
+    clients = Path("run/clients.json")
+    described = json.loads(clients.read_text())
+    described["algorithm"]["extra_passes"] = "x"
+    clients.write_text(json.dumps(described))
+    Path("run/SHA256SUMS").unlink()
+    assert main(["compare", "run"]) == 0
+    assert main(["report", "run"]) == 0

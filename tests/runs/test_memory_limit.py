@@ -16,13 +16,15 @@ from torch import Tensor
 import fedseq
 from fedseq.basics.errors import FedSeqError
 from fedseq.runs.checkpoints import CheckpointWriter, load_checkpoint
-from fedseq.runs.evidence import EVIDENCE
 from fedseq.runs.snapshots import Snapshot
 from fedseq.runs.stopping import Interrupted
 from fedseq.runs.tensor_files import Stored
 from fedseq.training.reporter import Quiet
 
-BLANK: dict[str, Any] = dict.fromkeys(EVIDENCE)  # vouches for nothing else
+BLANK: dict[str, Any] = {
+    "options": {}, "data": "", "algorithm": {}, "model": {}, "superclients": None,
+    "metrics": {"length": 0, "sha256": ""}, "timing": {"length": 0},
+}  # vouches for nothing else  # fmt: skip
 
 OPTIONS = {"dataset": "digits", "model": "mlp", "rounds": 6, "engine": "serial"}
 PARAMETERS = 64 * 128 + 128 + 128 * 64 + 64 + 64 * 10 + 10

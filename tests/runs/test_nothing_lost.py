@@ -134,3 +134,23 @@ def test_a_run_that_goes_on_after_its_end_can_be_read_meanwhile(tmp_path):
     fedseq.resume(folder, rounds=5, reporter=Reading())
     assert [run.rounds for run in reading.readable(seen)] == [3, 4, 5]
     assert fedseq.read_run(folder).finished
+
+
+@pytest.mark.parametrize("name", ["clients.json", "timing.jsonl", "SHA256SUMS", "pretraining", "tracking"])
+def test_a_folder_with_files_of_others_that_have_our_names_is_refused(tmp_path, name):
+    mine = tmp_path / name if "." in name or name.isupper() else tmp_path / name / "mine"
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine")
+    with pytest.raises(FedSeqError, match=rf"holds {name}, which a run would write over"):
+        fedseq.run(SHORT, tmp_path)
+    assert mine.read_text() == "mine"
+
+
+def test_a_run_that_was_killed_while_it_was_being_described_continues(tmp_path):
+    """config.yaml is there first: what else is in a folder without one is not ours."""
+    whole = fedseq.run(SHORT, tmp_path / "whole")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.yaml").write_bytes((whole.folder / "config.yaml").read_bytes())
+    assert fedseq.resume(folder).metrics == whole.metrics
+    assert (folder / "environment.json").exists()

@@ -40,9 +40,9 @@ def run_costs(run: Run, what_if: WhatIf = AS_RECORDED, details: Details | None =
     lines = run.metrics
     central = run.config.algorithm == "centralized"
     moved = [0 if central else line.get("bytes_down", 0) + line.get("bytes_up", 0) for line in lines]
-    extra = details.algorithm.get("extra_passes", 0)
-    clock = Clock(what_if.applied(run.config), run.config.client_epochs + extra, _bytes_per_hop(lines, moved))
     try:
+        passes = run.config.client_epochs + details.algorithm.get("extra_passes", 0)
+        clock = Clock(what_if.applied(run.config), passes, _bytes_per_hop(lines, moved))
         if all("simulated_seconds" in line for line in lines):  # as published, by the run's own options
             seconds = [line["simulated_seconds"] for line in lines] if what_if == AS_RECORDED else []
         else:

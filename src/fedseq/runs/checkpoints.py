@@ -25,7 +25,7 @@ from typing import Any
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import read_plain, write_atomically
 from fedseq.runs.enough import Best
-from fedseq.runs.evidence import EVIDENCE, Evidence
+from fedseq.runs.evidence import Evidence, is_evidence
 from fedseq.runs.snapshots import Snapshot
 from fedseq.runs.tensor_files import DamagedFile, Stored, read_tensors, write_tensors
 from fedseq.training.gate import GateMemory
@@ -161,9 +161,9 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
             raise FedSeqError(f"{path} was written by another version of fedseq (format {manifest.get('format')}).")
         # Whoever can write a manifest can write its checksum: it may name nothing outside of its folder.
         sound = all(_OURS.fullmatch(name) for name in manifest["files"]) and manifest["state"] in manifest["files"]
-        sound = sound and "round" in manifest and manifest["evidence"].keys() >= EVIDENCE
-        GateMemory.read(manifest)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        sound = sound and manifest["round"] == int(path.stem) and is_evidence(manifest["evidence"])
+        _snapshot(manifest)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
     return manifest if sound else None
 
@@ -174,11 +174,8 @@ def _manifest_digest(manifest: Mapping[str, Any]) -> str:
 
 
 def _drop_old(folder: Path) -> None:
-    manifests = [
-        (path, manifest)
-        for path, manifest in _manifests(folder)
-        if all((folder / f).exists() for f in manifest["files"])
-    ]
+    whole = (found for found in _manifests(folder) if all((folder / name).exists() for name in found[1]["files"]))
+    manifests = [*whole]
     needed = {name for _, manifest in manifests[:KEPT] for name in manifest["files"]}
     for path, _ in manifests[KEPT:]:
         path.unlink(missing_ok=True)
@@ -195,9 +192,8 @@ def load_checkpoint(
 
     A checkpoint is good if its files are, and everything else that it vouches for, of which `damage` tells.
     """
-    paths = _newest_first(folder)
     bad: list[Path] = []
-    for path in paths:
+    for path in (paths := _newest_first(folder)):
         try:
             loaded = _load(path, device, damage)
         except DamagedFile as error:
@@ -224,11 +220,7 @@ def _load(path: Path, device: str, damage: Callable[[Evidence], str | None]) -> 
         raise DamagedFile(path, "it is not what was written")
     if reason := damage(manifest["evidence"]):
         raise DamagedFile(path, reason)
-    snapshot = Snapshot(
-        manifest["round"], {}, gate=GateMemory.read(manifest),
-        best=Best(*manifest["best"]) if manifest.get("best") else None,  # earlier versions kept neither
-        visits=tuple(manifest.get("visits", ())),
-    )  # fmt: skip
+    snapshot = _snapshot(manifest)
     memory: dict[int, Memory | Stored] = {}
     for name, digest in manifest["files"].items():
         file = path.parent / name
@@ -246,3 +238,13 @@ def _load(path: Path, device: str, damage: Callable[[Evidence], str | None]) -> 
             snapshot.changed[client] = round_
     snapshot.memory = memory
     return snapshot, manifest["evidence"]
+
+
+def _snapshot(manifest: Mapping[str, Any]) -> Snapshot:
+    """What the manifest itself tells; An error of one kind or another where it is not what was written."""
+    best = manifest.get("best")  # earlier versions kept neither this nor the visits
+    return Snapshot(
+        int(manifest["round"]), {}, gate=GateMemory.read(manifest),
+        best=Best(int(best[0]), float(best[1])) if best else None,
+        visits=tuple(map(int, manifest.get("visits", ()))),
+    )  # fmt: skip

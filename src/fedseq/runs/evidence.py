@@ -26,7 +26,22 @@ from fedseq.runs.folder import METRICS, TIMING, RunFolder
 from fedseq.training.sgd import build
 
 Evidence = dict[str, Any]
-EVIDENCE = {"options", "data", "algorithm", "model", "superclients", "metrics", "timing"}
+
+
+def is_evidence(found: Any) -> bool:
+    """Whether it has the form of what is written here: whoever can write a manifest can write its checksum."""
+    try:
+        lengths = [found[name]["length"] for name in ("metrics", "timing")]
+        texts = [found["data"], found["metrics"]["sha256"], found["superclients"] or ""]
+        named = isinstance(found["algorithm"], dict) and isinstance(found["model"], dict)
+        return (
+            named
+            and isinstance(found["options"], dict)
+            and all(type(length) is int for length in lengths)
+            and all(isinstance(text, str) for text in texts)
+        )
+    except (KeyError, TypeError):
+        return False
 
 
 class RoundLog:

@@ -149,11 +149,12 @@ def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_en
                 log=RoundLog(files, parts, grouped, saved[1] if saved else None),
                 privacy=make_budget(config, ledger, per_round / len(units)),
             )
+            initial = initial_state(parts.algorithm, theta, setting)
+            snapshot = saved[0] if saved else Snapshot(0, initial, visits=visits)
             if saved is None:  # from now on there is always a checkpoint to continue from
-                snapshot = Snapshot(0, initial_state(parts.algorithm, theta, setting), visits=visits)
                 save_checkpoint(files.checkpoints, snapshot, setup.log.evidence())
-            else:
-                snapshot = saved[0]
+            elif not snapshot.fits(initial):
+                raise FedSeqError(f"the checkpoint in {files.checkpoints} is of another model or algorithm.")
             metrics = [record for record in before.metrics if record["round"] <= snapshot.round]
             reporter.begin(config, files.path, snapshot.round)
             with tracked(config, files.tracking, metrics, reporter.note) as track:
@@ -213,7 +214,7 @@ def _units(
     if not parts.algorithm.superclients:
         return [(client,) for client, indices in enumerate(parts.task.clients) if len(indices)]
     if continued:
-        formed = files.read_superclients()
+        formed = files.read_superclients(len(parts.task.clients))
         if parts.groups is not None and formed != list(parts.groups):
             raise FedSeqError(f"{files.path} holds a run with other groups. Choose another folder.")
         return formed

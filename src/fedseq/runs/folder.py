@@ -66,6 +66,8 @@ def refuse_existing_run(folder: Path) -> None:
             f"{folder} already holds a run, and runs are never overwritten. "
             f"Continue it with: fedseq resume {folder}   or choose another folder with --out."
         )
+    if found := [name for name in MADE if (folder / name).exists()]:
+        raise FedSeqError(f"{folder} holds {' and '.join(found)}, which a run would write over. Choose another.")
 
 
 @dataclass(frozen=True)
@@ -119,9 +121,7 @@ class RunFolder:
                 f"another process is running in {self.path}. Wait for it, or choose another with --out."
             ) from None
         except OSError as error:
-            raise FedSeqError(
-                f"cannot write in {self.path}: {error.strerror}. Choose another folder with --out."
-            ) from None
+            raise FedSeqError(f"cannot write in {self.path}: {error.strerror}. Choose another with --out.") from None
         try:
             for place in (self.path, self.checkpoints, self.checkpoints / "memory"):
                 remove_leftovers(place)
@@ -158,11 +158,12 @@ class RunFolder:
     def write_clients(self, description: Mapping[str, Any]) -> None:
         write_json(self.path / CLIENTS, description)
 
-    def read_superclients(self) -> list[tuple[int, ...]]:
-        try:
-            return [tuple(group) for group in (read_json(self.superclients) or {})["superclients"]]
-        except (KeyError, TypeError):
-            raise FedSeqError(f"{self.superclients} does not hold a list of superclients.") from None
+    def read_superclients(self, num_clients: int) -> list[tuple[int, ...]]:
+        found = (read_json(self.superclients) or {}).get("superclients")
+        groups = found if isinstance(found, list) and all(isinstance(group, list) and group for group in found) else []
+        if not groups or any(type(one) is not int or not 0 <= one < num_clients for group in groups for one in group):
+            raise FedSeqError(f"{self.superclients} does not hold a list of superclients.")
+        return [tuple(group) for group in groups]
 
     def write_superclients(self, description: Mapping[str, Any]) -> None:
         write_json(self.superclients, description)

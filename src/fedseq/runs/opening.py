@@ -79,14 +79,14 @@ class OpenFolder:
                 f"{self.files.path} holds a run of {other_model(known_as['model'] or {}, found['model'])}. "
                 "Choose another folder."
             )
+        if self.before is None:  # first: what else is in a folder without a config is not ours
+            self.files.write_config(parts.config)
         if known_as is None:
             self.files.write_environment(parts.config.seed)
         named = {"names": list(parts.names)} if parts.names else {}
         dataset = {"dataset": parts.dataset_digest} if parts.dataset_digest else {}
         self.files.write_clients({**_describe_clients(parts.task), **named, **dataset, **found})
         self.files.write_model({**card_of(parts).describe(), "test": parts.test_source})
-        if self.before is None:
-            self.files.write_config(parts.config)
 
     def _described(self) -> Evidence | None:
         """What a run without checkpoints says of itself."""

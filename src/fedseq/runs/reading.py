@@ -238,7 +238,7 @@ def _timing(path: Path) -> list[dict[str, float]]:
 
 
 def _numbers(value: Any) -> list[int]:
-    return value if isinstance(value, list) and all(_is_number(number) for number in value) else []
+    return value if isinstance(value, list) and all(type(number) is int for number in value) else []
 
 
 def _rows(value: Any) -> list[list[int]]:

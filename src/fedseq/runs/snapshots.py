@@ -21,3 +21,15 @@ class Snapshot:
     best: Best | None = None  # kept where a run may end for want of a better one
     best_model: dict[str, Tensor] = field(default_factory=dict)  # its weights
     visits: tuple[int, ...] = ()  # of each client, in a private run: what it has spent
+
+    def fits(self, initial: Mapping[str, Tensor]) -> bool:
+        """Whether it can be the state of a run that begins like this; rules may keep more than they begin with."""
+        best = {"weights": initial["weights"]} if self.best else {}
+        return _fit(self.state, initial) and _fit(self.best_model, best)
+
+
+def _fit(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> bool:
+    return all(
+        name in found and (found[name].shape, found[name].dtype) == (tensor.shape, tensor.dtype)
+        for name, tensor in expected.items()
+    )
