@@ -109,3 +109,17 @@ def test_an_npz_that_claims_terabytes(tmp_path: Path) -> None:
             archive.writestr(f"{key}.npy", head.getvalue())
     with pytest.raises(FedSeqError, match="cannot be read"):
         load_dataset(f"npz:{tmp_path / 'data.npz'}")
+
+
+def test_an_npz_of_zeros_that_would_fill_the_memory(tmp_path: Path) -> None:
+    import zipfile
+
+    blank = bytes(2**20)
+    with zipfile.ZipFile(tmp_path / "data.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        for key in ("x", "y"):
+            with archive.open(f"{key}.npy", "w") as file:
+                for _ in range(300):
+                    file.write(blank)
+    assert (tmp_path / "data.npz").stat().st_size < 10**6
+    with pytest.raises(FedSeqError, match=r"would grow from 0\.\d+ MB to 0\.629 GB"):
+        load_dataset(f"npz:{tmp_path / 'data.npz'}")

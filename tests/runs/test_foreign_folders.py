@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,7 +149,7 @@ def test_nothing_is_written_through_links_below_the_folder(name, tmp_path):
     assert [path.read_text() for path in (tmp_path / "mine").iterdir()] == ["mine"]
 
 
-def _forge(path: Path, **changes: object) -> None:
+def _forge(path: Path, **changes: Any) -> None:
     """A manifest with other values and the checksum that belongs to them: anybody can write one."""
     manifest = json.loads(path.read_text())
     manifest["evidence"].update(changes.pop("evidence", {}))
@@ -157,10 +158,11 @@ def _forge(path: Path, **changes: object) -> None:
     path.write_text(json.dumps({**manifest, "sha256": hashlib.sha256(body.encode()).hexdigest()}))
 
 
-FORGED = [
+FORGED: list[dict[str, Any]] = [
     *({"round": value} for value in (None, -3, 2.5, "1", 10**9)), *({"visits": value} for value in (1, "x", [[1]])),
     *({"best": value} for value in (1, [1], "abc", [None, None])), {"visits": [1e400]},
-    *({"evidence": {"model": value}} for value in (1, "x", [])), *({"evidence": {"metrics": value}} for value in (7, {})),
+    {"evidence": {"model": 1}}, {"evidence": {"model": "x"}}, {"evidence": {"model": []}},
+    {"evidence": {"metrics": 7}}, {"evidence": {"metrics": {}}},
     *({"evidence": {"options": value}} for value in (0, "x", None)),
     {"evidence": {"data": 1}}, {"evidence": {"superclients": [1]}}, {"evidence": {"timing": {"length": "x"}}},
 ]  # fmt: skip
@@ -212,3 +214,15 @@ def test_a_forged_description_of_the_algorithm_keeps_no_report_from_being_made()
     Path("run/SHA256SUMS").unlink()
     assert main(["compare", "run"]) == 0
     assert main(["report", "run"]) == 0
+
+
+@pytest.mark.parametrize(
+    "forged", [{"bytes_up": "x"}, {"bytes_down": None}, {"client_updates": []}, {"skipped": [None]}, {"epsilon": "x"}]
+)
+def test_forged_metrics_are_one_line_of_a_report(forged, capsys):
+    fedseq.run(OPTIONS, "run", algorithm="fedavg")
+    metrics = Path("run/metrics.jsonl")
+    metrics.write_text(json.dumps({**json.loads(metrics.read_text()), **forged}) + "\n")
+    Path("run/SHA256SUMS").unlink()
+    assert main(["compare", "run"]) == 2
+    assert "line 1 of metrics.jsonl is damaged" in capsys.readouterr().err

@@ -37,6 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 ALIKE = {"checkpoint_every": 2, "num_clients": 30, "model": "mlp"}
 WARM = ["fedseq.cli.run", "fedseq.cli.resume", "fedseq.runs.experiment", "fedseq.engines.processes", "sklearn.datasets"]
+ROUNDS = 4  # two checkpoints are kept, and one more was dropped
 HANGING_SECONDS = 10  # in place of a minute, after which a worker is taken to hang
 KEPT = ("metrics.jsonl", "weights.safetensors", "weights-best.safetensors", "clients.json", "superclients.json")
 Limit = tuple[int, int]  # which resource, and how much of it
@@ -47,11 +48,11 @@ def some(number: int) -> int:
     return max(1, round(number * SHARE))
 
 
-def options(algorithm: str, rounds: int = 8) -> dict[str, Any]:
+def options(algorithm: str, rounds: int = ROUNDS) -> dict[str, Any]:
     return {"algorithm": algorithm, "rounds": rounds, **ALIKE, **OPTIONS[algorithm]}
 
 
-def flags(algorithm: str, rounds: int = 8) -> list[str]:
+def flags(algorithm: str, rounds: int = ROUNDS) -> list[str]:
     given = options(algorithm, rounds).items()
     return [word for name, value in given for word in (f"--{name.replace('_', '-')}", str(value))]
 
@@ -61,14 +62,14 @@ def result(folder: Path) -> list[bytes]:
 
 
 @lru_cache
-def undisturbed(algorithm: str, rounds: int = 8) -> Path:
+def undisturbed(algorithm: str, rounds: int = ROUNDS) -> Path:
     """The folder of a run of this kind, to be copied; made once for all pieces."""
     place = Path(tempfile.mkdtemp(prefix="soak-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     return fedseq.run(options(algorithm, rounds), place / "run", engine="serial").folder
 
 
-def expected(algorithm: str, rounds: int = 8) -> list[bytes]:
+def expected(algorithm: str, rounds: int = ROUNDS) -> list[bytes]:
     return result(undisturbed(algorithm, rounds))
 
 

@@ -16,8 +16,9 @@ import pytest
 import fedseq
 from fedseq.basics.errors import FedSeqError
 
-from .harness import OPTIONS, SHARE, call, expected, options, result, some, undisturbed
+from .harness import OPTIONS, ROUNDS, SHARE, call, expected, options, result, some, undisturbed
 
+HALF = 3  # rounds of a run that was stopped
 KINDS: dict[str, Callable[[bytes, int, random.Random], bytes]] = {
     "flip": lambda content, at, dice: content[:at] + bytes([content[at] ^ 1 << dice.randrange(8)]) + content[at + 1 :],
     "cut": lambda content, at, dice: content[:at],
@@ -43,13 +44,13 @@ def damage(folder: Path, dice: random.Random) -> str:
 
 
 def half_done(algorithm: str) -> Path:
-    """A run that was stopped after half of its rounds."""
+    """A run that was stopped before its last rounds."""
     whole = options(algorithm)
-    folder = fedseq.run({**whole, "rounds": 5}, "half", engine="serial").folder
+    folder = fedseq.run({**whole, "rounds": HALF}, "half", engine="serial").folder
     for name in ("weights.safetensors", "weights-best.safetensors", "SHA256SUMS"):
         (folder / name).unlink(missing_ok=True)
     config = folder / "config.yaml"
-    config.write_text(config.read_text().replace("rounds: 5", f"rounds: {whole['rounds']}"))
+    config.write_text(config.read_text().replace(f"rounds: {HALF}", f"rounds: {whole['rounds']}"))
     return folder
 
 
@@ -81,7 +82,7 @@ def test_damaged(
         assert code == 0, (number, what, errors)
         rounds = fedseq.read_run(folder).config.rounds
         assert result(folder) == expected(algorithm, rounds), (number, what)
-        counts["equal bytes" if rounds == 8 else "equal bytes of other rounds"] += 1
+        counts["equal bytes" if rounds == ROUNDS else "equal bytes of other rounds"] += 1
     assert counts["equal bytes"] or SHARE < 1
 
 

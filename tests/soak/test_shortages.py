@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from .harness import OPTIONS, Command, call, expected, flags, result, some, wait_for
+from .harness import OPTIONS, ROUNDS, Command, call, expected, flags, result, some, wait_for
 
 Capture = pytest.CaptureFixture[str]
 
 
-def finish(folder: Path, algorithm: str, counts: "Counter[str]", capsys: Capture, rounds: int = 8) -> None:
+def finish(folder: Path, algorithm: str, counts: "Counter[str]", capsys: Capture, rounds: int = ROUNDS) -> None:
     """What a user does next, once there is room again."""
     begun = (folder / "config.yaml").exists()
     words = ["resume", str(folder)] if begun else ["run", *flags(algorithm, rounds), "--out", str(folder)]

@@ -18,12 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fedseq.basics.errors import FedSeqError
+from fedseq.basics.errors import FedSeqError, in_short
 from fedseq.data.dataset import Arrays, Column, Dataset, Progress, Wanted, half_scaled
 from fedseq.data.guard import refuse_web_page
 from fedseq.data.natural import column_values
 
 _CHANNELS = (1, 3, 4)
+_LARGE = 500_000_000  # bytes up to which an archive may shrink as much as it likes
+_DENSEST = 100
 # What numpy raises for damaged files: from the zip archive, the header (parsed as Python literals) or the contents.
 _DAMAGE = (
     OSError,
@@ -106,10 +108,21 @@ def opened_npz(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
     try:
         if not zipfile.is_zipfile(path):  # numpy would also take a lone array, or try a pickle
             raise FedSeqError(f"{path}: not an .npz file, or an incomplete one.")
+        _refuse_bomb(path)
         with np.load(path, allow_pickle=False) as stored:
             yield stored
     except _DAMAGE as error:
-        raise FedSeqError(f"{path} cannot be read: {error}.") from error
+        raise FedSeqError(f"{path} cannot be read: {in_short(error)}") from error
+
+
+def _refuse_bomb(path: Path) -> None:
+    """Zeros, a thousandth of their size in a file, could fill any memory. Data does not shrink to a hundredth."""
+    with zipfile.ZipFile(path) as archive:
+        size, packed = (
+            sum(sizes) for sizes in zip(*((i.file_size, i.compress_size) for i in archive.infolist()), strict=True)
+        )
+    if size > max(_LARGE, _DENSEST * packed):
+        raise FedSeqError(f"{path} would grow from {packed / 1e6:.3g} MB to {size / 1e9:.3g} GB: that is no data.")
 
 
 def read_array(path: Path) -> np.ndarray:

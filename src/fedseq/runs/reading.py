@@ -4,7 +4,6 @@ Reports are made of many folders, some unfinished, some being written right now,
 read is read: a torn last line of a run in progress is left out, an unreadable side file leaves its part empty.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from fedseq.basics.files import open_plain, read_json, read_plain
 from fedseq.options.config import Config
 from fedseq.runs.enough import far_enough
 from fedseq.runs.folder import CLIENTS, CONFIG, ENVIRONMENT, METRICS, SUPERCLIENTS, TIMING, RunFolder
+from fedseq.runs.lines import is_number, parse_line
 from fedseq.runs.showing import as_frame, as_html
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Run:
         """Mean of what metrics call `name` over the same rounds; None where they do not have it."""
         window = min(last, max(1, self.rounds // 10))
         lines = (line for line in self.metrics if line["round"] > self.rounds - window)
-        values = [line[name] for line in lines if _is_number(line.get(name))]
+        values = [line[name] for line in lines if is_number(line.get(name))]
         return sum(values) / len(values) if values else None
 
     def best_accuracy(self) -> float | None:
@@ -169,7 +169,7 @@ def _metrics(path: Path, damaged_lines: bool) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
     complete, _, _ = text.rpartition("\n")  # the rest is being written
     for number, line in enumerate(complete.splitlines(), 1):
-        record = _record(line)
+        record = parse_line(line)
         if record is None or (records and record["round"] <= records[-1]["round"]):
             if damaged_lines:
                 break
@@ -187,19 +187,7 @@ def last_record(folder: Path) -> dict[str, Any] | None:
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return None
-    return next((record for line in reversed(lines) if (record := _record(line))), None)
-
-
-def _record(line: str) -> dict[str, Any] | None:
-    """A line of metrics or of timing, where it is one."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or type(record.get("round")) is not int:
-        return None
-    measured = [record.get(name) for name in ("accuracy", "loss", "train_loss")]
-    return record if all(value is None or _is_number(value) for value in measured) else None
+    return next((record for line in reversed(lines) if (record := parse_line(line))), None)
 
 
 def read_identity(folder: Path) -> dict[str, Any]:
@@ -233,8 +221,8 @@ def _timing(path: Path) -> list[dict[str, float]]:
         lines = read_plain(path).decode("utf-8").splitlines()
     except (OSError, ValueError):
         return []
-    found = (_record(line) for line in lines)
-    return [{name: value for name, value in line.items() if _is_number(value)} for line in found if line]
+    found = (parse_line(line) for line in lines)
+    return [{name: value for name, value in line.items() if is_number(value)} for line in found if line]
 
 
 def _numbers(value: Any) -> list[int]:
@@ -244,7 +232,3 @@ def _numbers(value: Any) -> list[int]:
 def _rows(value: Any) -> list[list[int]]:
     rows = [_numbers(row) for row in value] if isinstance(value, list) else []
     return rows if all(rows) else []
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
