@@ -102,7 +102,7 @@ def test_a_method_and_a_metric_are_one_function_and_one_row_each(monkeypatch):
     assert ("classifier-last", "manhattan", "greedy") in set(valid_criteria())
     run = fedseq.run(SHORT, algorithm="fedseq", method="in-order", min_samples=300)
     # 1437 examples: 71 or 72 a client, so that five clients hold 300 or more, and four fewer.
-    groups = RunFolder(run.folder).read_superclients()
+    groups = RunFolder(run.folder).read_superclients(20)
     assert groups == [tuple(range(first, first + 5)) for first in (0, 5, 10, 15)]
     chosen = fedseq.run(
         SHORT, algorithm="fedseq", metric="manhattan", pretrain_epochs=1, approximator="classifier-last"
