@@ -252,6 +252,8 @@ def test_the_command_line_says_it_without_a_traceback(engine: str, code: int, me
 
 def test_what_is_out_of_memory_and_what_is_not() -> None:
     assert is_out_of_memory(OSError(12, "Cannot allocate memory"))
+    assert is_out_of_memory(SystemError("error return without exception set"))
+    assert not is_out_of_memory(SystemError("bad argument to internal function"))
     assert not is_out_of_memory(OSError(28, "No space left on device"))
     assert not is_out_of_memory(RuntimeError("shapes do not match"))
     assert not is_out_of_memory(ImportError("No module named 'mynet'"))

@@ -28,7 +28,7 @@ class Net(nn.Sequential):
     def __init__(self, shape, num_classes):
         super().__init__(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], num_classes))
 """
-OPTIONS = {"dataset": "digits", "rounds": 1, "engine": "serial"}
+OPTIONS = {"dataset": "digits", "num_clients": 20, "rounds": 1, "engine": "serial"}
 CODE = {"model": "notes:Net", "algorithm": "fedavg+notes:rule"}
 
 
@@ -111,7 +111,8 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     ("content", "words"),
     [
         (f"{BOMB}lr: *j\n", "alias"),
-        (f"seed: 0x{'f' * 50_000}\n", "digits"),
+        (f"seed: 0x{'f' * 50_000}\n", "hundreds of digits"),
+        (f"rounds: {'9' * 10_000}\n", "hundreds of digits"),
         ("lr: " + "[" * 50_000, "not valid YAML"),
         ("#" * 10_000_000, "too many for a file of options"),
     ],
@@ -226,3 +227,15 @@ def test_forged_metrics_are_one_line_of_a_report(forged, capsys):
     Path("run/SHA256SUMS").unlink()
     assert main(["compare", "run"]) == 2
     assert "line 1 of metrics.jsonl is damaged" in capsys.readouterr().err
+
+
+def test_names_do_not_steer_a_terminal(capsys):
+    folder = "x\x1b[2J\n| y"
+    fedseq.run(OPTIONS, folder, algorithm="fedavg")
+    for words in (["ls", folder], ["compare", folder], ["evaluate", folder], ["evaluate", f"{folder}/no\x1b[2J"]):
+        main(words)
+        said = "".join(capsys.readouterr())
+        assert said
+        assert "\x1b" not in said, words
+    main(["ls", folder])
+    assert len(capsys.readouterr().out.splitlines()) == 3  # a head, a rule and one run

@@ -10,7 +10,9 @@ from fedseq.runs import reading
 from fedseq.runs.reading import read_run
 from fedseq.training.reporter import Quiet
 
-SHORT = {"dataset": "digits", "method": "random", "rounds": 2, "engine": "serial", "checkpoint_every": 1}
+SHORT = {
+    "dataset": "digits", "num_clients": 20, "method": "random", "rounds": 2, "engine": "serial", "checkpoint_every": 1,
+}  # fmt: skip
 
 
 def test_files_of_others_in_and_below_the_folder_stay(tmp_path):

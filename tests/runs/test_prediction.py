@@ -228,6 +228,7 @@ def with_metadata(file: Path, **changes: object) -> None:
         ({"model": "lenet6"}, "unknown model"),
         ({"shape": [3, 16384, 4096]}, "does not fit this model"),  # a network of gigabytes is not even built
         ({"shape": [10**9, 10**9]}, "is damaged"),
+        ({"shape": []}, "is damaged"),
         ({"class_names": ["\x1b[2J", "b", "c"]}, "is damaged"),
         ({"std": [0, 1, 1]}, "is damaged"),
         ({"mean": "abc"}, "is damaged"),

@@ -16,7 +16,9 @@ from fedseq.runs.folder import RunFolder
 from fedseq.training.jobs import Task
 
 SOURCE = Path(fedseq.__file__).parent
-SHORT = {"dataset": "digits", "method": "random", "rounds": 2, "engine": "serial", "checkpoint_every": 1}
+SHORT = {
+    "dataset": "digits", "num_clients": 20, "method": "random", "rounds": 2, "engine": "serial", "checkpoint_every": 1,
+}  # fmt: skip
 NAMES = {folder.CONFIG, folder.STUDY, folder.LOCK, *folder.MADE}
 
 

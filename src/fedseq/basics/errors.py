@@ -28,7 +28,16 @@ def is_out_of_memory(error: BaseException) -> bool:
         return error.errno == errno.ENOMEM
     if isinstance(error, ImportError):  # of a library, as the loader says it
         return "failed to map segment" in str(error)
+    if isinstance(error, SystemError):  # of a library that had no room for its own error
+        return "without exception set" in str(error)
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
+
+
+def harmless(text: str) -> str:
+    """Without what would steer a terminal: names and texts out of somebody else's files may hold anything."""
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
 
 
 def in_short(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedseq import __version__
-from fedseq.basics.errors import FedSeqError, is_out_of_memory, unknown
+from fedseq.basics.errors import FedSeqError, harmless, is_out_of_memory, unknown
 from fedseq.options.config import Config
 from fedseq.options.lookup import all_options
 from fedseq.options.resolve import resolve
@@ -26,7 +26,8 @@ class _Parser(argparse.ArgumentParser):
         raise FedSeqError(f"{message}. See: {self.prog} --help")
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """With the arguments of every command, or of this one, which is all that its own line needs."""
     parser = _Parser(
         prog="fedseq",
         allow_abbrev=False,
@@ -43,7 +44,8 @@ def build_parser() -> argparse.ArgumentParser:
             name, help=summary.rstrip("."), description=summary, epilog=f"example:\n  {module.EXAMPLE}",
             allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
-        module.add_arguments(command)
+        if only in (None, name):
+            module.add_arguments(command)
     return parser
 
 
@@ -111,9 +113,9 @@ COMMANDS = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 for an error in what was asked for, 1 when the machine fails (a full disk), 130 after Ctrl-C."""
     warnings.showwarning = _show_warning
-    parser = build_parser()
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = build_parser(words[0] if words and words[0] in COMMANDS else None)
     try:
-        words = list(sys.argv[1:] if argv is None else argv)
         if words and not words[0].startswith("-") and words[0] not in COMMANDS:
             raise unknown("command", words[0], COMMANDS)
         arguments, rest = parser.parse_known_args(words)
@@ -125,11 +127,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = importlib.import_module(f"fedseq.cli.{arguments.command}")
         return command.main(arguments) or 0
     except FedSeqError as error:
-        sys.stderr.write(f"fedseq: error: {error}\n")
+        sys.stderr.write(f"fedseq: error: {harmless(str(error))}\n")
         return 2
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (MemoryError, RuntimeError, ImportError) as error:
+    except (MemoryError, RuntimeError, ImportError, SystemError) as error:
         if not is_out_of_memory(error):
             raise
         sys.stderr.write("fedseq: error: not enough memory. Use a smaller --batch-size. What was saved is intact.\n")
@@ -138,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # the reader of our output, such as `head`, has seen enough
             sys.stderr.close()
             return 0
-        where = f" ({error.filename})" if error.filename else ""
+        where = f" ({harmless(str(error.filename))})" if error.filename else ""
         sys.stderr.write(f"fedseq: error: {error.strerror or error}{where}. What was saved before is intact.\n")
         return FAILED
 
@@ -155,4 +157,4 @@ def _unrecognized(parser: argparse.ArgumentParser, arguments: argparse.Namespace
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
-    sys.stderr.write(f"fedseq: warning: {message}\n")
+    sys.stderr.write(f"fedseq: warning: {harmless(str(message))}\n")

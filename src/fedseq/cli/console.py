@@ -3,6 +3,7 @@
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +12,28 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
+from fedseq.basics.errors import harmless
 from fedseq.options.config import Config
 from fedseq.report.formats import TextTable, to_markdown
 
 PIPE_WIDTH = 10_000  # a pipe has no width: nothing is folded
 
 
+class _Console(Console):
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(harmless(shown) if isinstance(shown, str) else shown for shown in objects), **options)
+
+
 def make_console(stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
-    return Console(
+    return _Console(
         stderr=stderr, width=None if stream.isatty() else PIPE_WIDTH, highlight=False, soft_wrap=not stream.isatty()
     )
 
 
 def print_table(console: Console, table: TextTable) -> None:
     """A table for the eye, or a block for each row where the terminal is too narrow for it; on a pipe Markdown."""
+    table = replace(table, rows=[[harmless(" ".join(cell.splitlines())) for cell in row] for row in table.rows])
     if not console.is_terminal:
         console.print(to_markdown(table), markup=False, end="")
         return

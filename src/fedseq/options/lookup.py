@@ -46,8 +46,14 @@ def _rule_default(name: str, options: Any) -> Any:
 
 
 def all_options() -> dict[str, Option]:
-    """Those of every run, and those of its rules behind them."""
-    return {**OPTIONS, **{found.name: found for found in rule_options()}}
+    """Those of every run, and those of its rules behind them; made once for the rules that there are."""
+    rows = [row for table in (TOPOLOGIES, LOCAL_RULES, SERVER_RULES, AVERAGES) for row in table.items()]
+    if _made.rows != rows:
+        _made.rows, _made.options = rows, {**OPTIONS, **{found.name: found for found in rule_options()}}
+    return dict(_made.options)
+
+
+_made = types.SimpleNamespace(rows=[], options={})
 
 
 def role_of(name: str) -> Role:

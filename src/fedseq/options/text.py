@@ -18,6 +18,7 @@ from fedseq.options.option import flag
 _PRESETS = files("fedseq.options") / "presets"
 _KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 _LONGEST = 64_000  # bytes of a config file; one with every option has 2000
+_MOST_DIGITS = 300
 _DEEPEST = 10  # lists in lists of a config file; there is no use for any but those of a rule of one's own
 
 
@@ -35,10 +36,9 @@ class _Loader(yaml.SafeLoader):
         super().fetch_flow_collection_start(token)
 
     def construct_yaml_int(self, node: Any) -> int:
-        number = super().construct_yaml_int(node)
-        if abs(number) > 10**300:
+        if len(node.value) > _MOST_DIGITS:  # Python itself would refuse some of them, in words for programmers
             raise yaml.YAMLError("a number with hundreds of digits")
-        return number
+        return super().construct_yaml_int(node)
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)

@@ -68,7 +68,7 @@ def _checked(told: Mapping[str, Any]) -> ModelCard:
     """Whoever wrote the file may have written anything."""
     shape, names = tuple(told["shape"]), tuple(told["class_names"])
     mean, std = tuple(told["mean"]), tuple(told["std"])
-    if not all(type(side) is int and side > 0 for side in shape) or math.prod(shape) > MOST_NUMBERS:
+    if not shape or not all(type(side) is int and side > 0 for side in shape) or math.prod(shape) > MOST_NUMBERS:
         raise ValueError(f"inputs of shape {shape}")
     if not all(isinstance(name, str) and name.isprintable() for name in names):
         raise ValueError("names of classes that are no words")
