@@ -28,7 +28,7 @@ class Part:
     dataset: str
     paper: tuple[str, ...] = ()  # rows of the paper's Table II, alpha 0, to stand below
     drawn_beside: tuple[str, ...] = ()  # other folders whose runs are in its figure too
-    given_groups: bool = False  # which no option tells: runs are called by their folders
+    by_folder: bool = False  # runs are called by their folders, which say what was tried
 
     @property
     def runs(self) -> list[Run]:
@@ -52,7 +52,8 @@ PARTS = (
         paper=("FedAvg", "FedDyn", "FedSeq", "FedSeq + FedDyn"),
         drawn_beside=("cifar10-paper",),
     ),
-    Part("cifar10-tuning", "cifar10", given_groups=True),
+    Part("cifar10-tuning", "cifar10", by_folder=True),
+    Part("cifar10-fedavg-tuning", "cifar10", by_folder=True),
 )
 
 
@@ -79,7 +80,7 @@ def _convergence_cells(part: Part, row: ComparisonRow) -> list[str]:
     runs = row.series.runs
     last = stat(run.evaluations[-1][1] for run in runs)
     hours = sum(read_details(run.folder).environment["hours"] for run in runs)
-    label = runs[0].folder.name if part.given_groups else row.label
+    label = runs[0].folder.name if part.by_folder else row.label
     cells = [label, str(len(runs)), str(min(run.rounds for run in runs))]
     cells.append(last.text(lambda value: f"{100 * value:.2f} %") if last else "-")
     cells += [crossing_text(crossing.first, runs) for crossing in row.crossings]

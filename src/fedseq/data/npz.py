@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedseq.basics.errors import FedSeqError, in_short
+from fedseq.basics.errors import FedSeqError
 from fedseq.data.dataset import Arrays, Column, Dataset, Progress, Wanted, half_scaled
 from fedseq.data.guard import refuse_web_page
 from fedseq.data.natural import column_values
@@ -112,15 +112,14 @@ def opened_npz(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
         with np.load(path, allow_pickle=False) as stored:
             yield stored
     except _DAMAGE as error:
-        raise FedSeqError(f"{path} cannot be read: {in_short(error)}") from error
+        raise FedSeqError(f"{path} cannot be read: {error}.") from error
 
 
 def _refuse_bomb(path: Path) -> None:
     """Zeros, a thousandth of their size in a file, could fill any memory. Data does not shrink to a hundredth."""
     with zipfile.ZipFile(path) as archive:
-        size, packed = (
-            sum(sizes) for sizes in zip(*((i.file_size, i.compress_size) for i in archive.infolist()), strict=True)
-        )
+        inside = archive.infolist()
+    size, packed = sum(entry.file_size for entry in inside), sum(entry.compress_size for entry in inside)
     if size > max(_LARGE, _DENSEST * packed):
         raise FedSeqError(f"{path} would grow from {packed / 1e6:.3g} MB to {size / 1e9:.3g} GB: that is no data.")
 

@@ -66,7 +66,8 @@ def refuse_existing_run(folder: Path) -> None:
             f"{folder} already holds a run, and runs are never overwritten. "
             f"Continue it with: fedseq resume {folder}   or choose another folder with --out."
         )
-    if found := [name for name in MADE if (folder / name).exists()]:
+    # Pre-training is looked at before it is used, and adds to what is there.
+    if found := [name for name in MADE if name != PRETRAINING and (folder / name).exists()]:
         raise FedSeqError(f"{folder} holds {' and '.join(found)}, which a run would write over. Choose another.")
 
 
