@@ -44,11 +44,11 @@ def budget_table(study: Study, found: Found, budget: str) -> str:
         rows.append([
             name, rate, str(len(own)), text([line["accuracy"] for line in own], "{:.1%}".format),
             text([line[FAIRNESS] for line in own], "{:.1%}".format),
-            "" if name in (base, CENTRAL) else text(ahead, "{:+.1%}".format),
+            "" if name in (base, CENTRAL) else text(ahead, lambda value: f"{100 * value:+.1f}"),
             "" if name == CENTRAL else text(spent, human_seconds if budget == "rounds" else "{:.0f}".format),
         ])  # fmt: skip
     limit = f"at round {study.rounds}" if budget == "rounds" else f"after {study.seconds:.0f} s"
-    columns = ["algorithm", "rate", "seeds", f"accuracy {limit}", "worst decile", f"more than {base}, by seed"]
+    columns = ["algorithm", "rate", "seeds", f"accuracy {limit}", "worst decile", f"points above {base}"]
     return to_markdown(TextTable([*columns, "simulated time" if budget == "rounds" else "rounds by then"], rows))
 
 
@@ -71,16 +71,18 @@ def tuning_table(study: Study, found: Found) -> str:
     rows = []
     for name, by_budget in found.items():
         for budget, by_rate in by_budget.items():
+            if name == CENTRAL and budget != "rounds":
+                continue  # it knows no budget
             top = best_rate(by_rate)
             cells = (f"{accuracy:.1%}" + (", chosen" if rate == top else "") for rate, accuracy in by_rate.items())
-            rows.append([name, BUDGETS[budget], *cells])
+            rows.append([name, "" if name == CENTRAL else BUDGETS[budget], *cells])
     return to_markdown(TextTable(["algorithm", "best", *(f"rate {rate:g}" for rate in RATES)], rows, left=2))
 
 
 def write_page(page: Path) -> None:
-    """Fill what stands between the markers of each data set's tables."""
+    """Fill what stands between the markers of each published data set's tables."""
     whole = page.read_text()
-    for study in STUDIES.values():
+    for study in (study for study in STUDIES.values() if study.tuning.exists()):
         found = json.loads(study.tuning.read_text())
         for budget in BUDGETS:
             whole = insert(whole, f"{study.dataset} {BUDGETS[budget]}", budget_table(study, found, budget))
@@ -99,7 +101,7 @@ def draw(folder: Path) -> Iterator[Path]:
     study = STUDIES["smartwatch"]
     found = json.loads(study.tuning.read_text())
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained", sharey=True)
-    colours = dict(zip([name for name in study.settings if name != CENTRAL], COLOURS, strict=True))
+    colours = {name: COLOURS[place] for place, first in enumerate(("fedavg", "fedseq")) for name in study.family(first)}
     for axes, budget in zip(panels, BUDGETS, strict=True):
         for name, rate in shown(study, found, budget):
             runs = runs_of(study, name, rate)
@@ -108,7 +110,7 @@ def draw(folder: Path) -> Iterator[Path]:
                 axes.axhline(bound, color="#888888", linestyle=":", linewidth=1, label="all data in one place")
                 continue
             at, curves = steps(study, runs, budget)
-            means, spread = curves.mean(0), curves.std(0, ddof=1)
+            means, spread = curves.mean(0), curves.std(0, ddof=1) if len(curves) > 1 else 0.0
             style = "-" if "+" in name else "--"
             axes.plot(at, means, style, color=colours[name], label=name, linewidth=1.8)
             axes.fill_between(at, means - spread, means + spread, color=colours[name], alpha=0.12, linewidth=0)
@@ -125,11 +127,8 @@ def steps(study: Study, runs: Sequence[Run], budget: str) -> tuple[np.ndarray, n
     axis = "round" if budget == "rounds" else "simulated_seconds"
     limit = study.rounds if budget == "rounds" else study.seconds
     first = max(run.metrics[0][axis] for run in runs)
-    at = (
-        np.array([line[axis] for line in runs[0].metrics if line[axis] <= limit])
-        if budget == "rounds"
-        else np.arange(first, limit + 1)
-    )
+    evaluated = [line[axis] for line in runs[0].metrics if line[axis] <= limit]
+    at = np.array(evaluated) if budget == "rounds" else np.linspace(first, limit, 100)
     curves = [[[line["accuracy"] for line in run.metrics if line[axis] <= point][-1] for point in at] for run in runs]
     return at, np.array(curves)
 

@@ -63,13 +63,34 @@ def test_every_published_run_is_on_the_page_and_names_no_machine() -> None:
 
 def test_a_rate_is_chosen_by_the_mean_of_the_last_three_evaluations(tmp_path: Path) -> None:
     """By hand: up to round 20 one has (0.1 + 0.3 + 0.5) / 3 = 0.3; the other ended at 15, as if it had diverged."""
-    natural = load("natural")
+    tuning = load("natural_tuning")
     points = ((5, 0.9), (10, 0.1), (15, 0.3), (20, 0.5))
     lines = [{"round": round_, "accuracy": accuracy} for round_, accuracy in points]
     first = Run(tmp_path, resolve({}), lines, True)
-    assert natural.mean_of_last(first, 20) == pytest.approx(0.3)
-    assert natural.mean_of_last(replace(first, metrics=lines[:3]), 20) == 0
-    assert natural.best({0.1: 0.5, 0.2: 0.6, 0.4: 0.6}) == 0.2
+    assert tuning.mean_of_last(first, 20) == pytest.approx(0.3)
+    assert tuning.mean_of_last(replace(first, metrics=lines[:3]), 20) == 0
+    assert tuning.best_rate({"0.1": 0.5, "0.2": 0.6, "0.4": 0.6}) == "0.2"
+
+
+def test_fedavg_and_fedseq_are_tuned_alike() -> None:
+    """As many settings for one as for the other, the plain one first; and each budget has a choice of its own.
+
+    By hand: 0.2 is the better rate at equal rounds, for which 30 are run, and 0.1 at equal time, which takes all 190.
+    """
+    tuning = load("natural_tuning")
+    for study in tuning.STUDIES.values():
+        assert len(study.family("fedavg")) == len(study.family("fedseq")) == 4
+        assert [study.family(first)[0] for first in ("fedavg", "fedseq")] == ["fedavg", "fedseq"]
+    study = tuning.STUDIES["smartwatch"]
+    low = {name: {"rounds": {"0.1": 0.2}, "seconds": {"0.1": 0.2}} for name in study.settings}
+    found = low | {"fedavg+ema": {"rounds": {"0.1": 0.3, "0.2": 0.4}, "seconds": {"0.1": 0.3, "0.2": 0.1}}}
+    assert tuning.shown(study, found, "rounds") == [
+        ("fedavg", "0.1"), ("fedavg+ema", "0.2"), ("fedseq", "0.1"), ("centralized", "0.1"),
+    ]  # fmt: skip
+    assert tuning.chosen_runs(study, found) == {
+        ("fedavg", "0.1"): 190, ("fedavg+ema", "0.2"): 30, ("fedavg+ema", "0.1"): 190, ("fedseq", "0.1"): 30,
+        ("centralized", "0.1"): 20,
+    }  # fmt: skip
 
 
 def test_refused_hops_are_told_apart_by_who_attacks(tmp_path: Path) -> None:
