@@ -1,11 +1,13 @@
 """What simulated attackers do."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import fedseq
 from fedseq.basics.errors import FedSeqError
 from fedseq.options.attacks import Attack, parse_attack
 from fedseq.options.resolve import resolve
@@ -23,6 +25,8 @@ from fedseq.training.failures import attackers, poisoned, with_trigger
         ("label-flip:0.25", Attack(flipped=0.25)),
         ("quiet-label-flip", Attack(flipped=1.0, loss=0.0)),
         ("backdoor", Attack(triggered=0.5)),
+        ("late-label-flip", Attack(flipped=1.0, honest_rounds=10)),
+        ("late-label-flip:3", Attack(flipped=1.0, honest_rounds=3)),
     ],
 )
 def test_attacks(text: str, attack: Attack) -> None:
@@ -43,6 +47,25 @@ def test_unknown_attacks_are_refused(text: str) -> None:
 def test_shares_are_shares(text: str) -> None:
     with pytest.raises(FedSeqError, match="greater than 0 and at most 1"):
         resolve({"attack": text})
+
+
+@pytest.mark.parametrize("text", ["late-label-flip:0", "late-label-flip:2.5"])
+def test_rounds_are_whole(text: str) -> None:
+    with pytest.raises(FedSeqError, match="a whole number of rounds"):
+        resolve({"attack": text})
+
+
+def test_who_attacks_late_is_as_good_as_the_others_until_then(tmp_path: Path) -> None:
+    """Up to its last honest round the run is the one without attackers; the first false one is another."""
+    options = {
+        "dataset": "digits", "method": "random", "engine": "serial", "num_clients": 10, "alpha": 0.0, "fraction": 1.0,
+        "rounds": 3, "gate": True,
+    }  # fmt: skip
+    honest = fedseq.run(options, tmp_path / "honest")
+    late = fedseq.run(options, tmp_path / "late", attack="late-label-flip:2", attackers=0.5)
+    losses = [[line["train_loss"] for line in run.metrics] for run in (honest, late)]
+    assert losses[0][:2] == losses[1][:2]
+    assert losses[1][2] > losses[0][2]  # half of the clients train on what is false, and report it
 
 
 def picture_data() -> tuple[Examples, list[np.ndarray]]:

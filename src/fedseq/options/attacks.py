@@ -1,7 +1,8 @@
 """What simulated attackers do: they falsify the update they send, or the data they train on.
 
 Each attack is a row of ATTACKS, written as NAME or NAME:NUMBER. Falsified data is there from the beginning, also in
-pre-training; a falsified update is sent in training and where the gate is calibrated, and not in pre-training.
+pre-training, unless the attacker behaves at first; a falsified update is sent in training and where the gate is
+calibrated, and not in pre-training.
 """
 
 import math
@@ -18,6 +19,7 @@ class Attack(NamedTuple):
     flipped: float = 0.0  # share of its examples whose label c becomes C - 1 - c
     triggered: float = 0.0  # share of its examples with the trigger, and the label 0
     loss: float | None = None  # the training loss it claims, in place of its own
+    honest_rounds: int = 0  # in which its labels are true
 
     @property
     def on_data(self) -> bool:
@@ -36,6 +38,7 @@ ATTACKS = {
     "scale": AttackRow(lambda factor: Attack(factor=factor), "FACTOR"),
     "label-flip": AttackRow(lambda share: Attack(flipped=share), "SHARE", 1.0),
     "quiet-label-flip": AttackRow(lambda share: Attack(flipped=share, loss=0.0), "SHARE", 1.0),
+    "late-label-flip": AttackRow(lambda rounds: Attack(flipped=1.0, honest_rounds=int(rounds)), "ROUNDS", 10),
     "backdoor": AttackRow(lambda share: Attack(triggered=share), "SHARE", 0.5),
 }
 
@@ -57,6 +60,8 @@ def parse_attack(text: str) -> Attack:
         raise _unknown(text)
     if row.number == "SHARE" and not 0 < number <= 1:
         raise FedSeqError(f"attack '{text}': the share of an attacker's examples must be greater than 0 and at most 1.")
+    if row.number == "ROUNDS" and not (number >= 1 and number == int(number)):
+        raise FedSeqError(f"attack '{text}': an attacker behaves for a whole number of rounds, at least 1.")
     return row.make(number)
 
 

@@ -18,6 +18,7 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import digest
 from fedseq.engines import open_engine
 from fedseq.grouping.superclients import form_superclients
+from fedseq.options.attacks import parse_attack
 from fedseq.options.config import Config
 from fedseq.options.resolve import resolve
 from fedseq.options.trust import refuse_code
@@ -180,7 +181,9 @@ def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_en
 def _under_attack_and_watch(parts: Parts) -> Parts:
     """Attackers' data as they falsified it; exemplars where the gate looks at them."""
     config, task = parts.config, parts.task
-    task = replace(task, train=poisoned(config, task.train, task.clients, task.num_classes))
+    falsified = poisoned(config, task.train, task.clients, task.num_classes)
+    late = config.attack is not None and parse_attack(config.attack).honest_rounds > 0
+    task = replace(task, late_labels=falsified.y) if late else replace(task, train=falsified)
     if watches_exemplars(config):
         if parts.exemplars is None:
             raise FedSeqError(

@@ -7,20 +7,19 @@ server's side of it alone, for engines whose hops are computed elsewhere.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedseq.options.attacks import Attack
-from fedseq.training.evaluation import class_losses
 from fedseq.training.failures import Skipped
 from fedseq.training.gate import reason_to_reject, size
 from fedseq.training.jobs import Job, Memory, Result, Stopped, Task, never
 from fedseq.training.sgd import Trained, train_hop
-from fedseq.training.standing import Standing, Visit, claim, measure, reason_to_refuse
+from fedseq.training.standing import Standing, Visit, claim, measure, reason_to_refuse, rivals
 from fedseq.training.weights import FlatModel
+from fedseq.training.witness import Witness
 
 
 def run_job(task: Task, model: FlatModel, job: Job, stopped: Callable[[], bool] = never) -> Result:
@@ -31,8 +30,8 @@ def run_job(task: Task, model: FlatModel, job: Job, stopped: Callable[[], bool] 
         if stopped():
             raise Stopped
         before = model.vector.clone()
-        request = replace(job, message=chain.message)
-        trained = train_hop(task, model, request, client, visit, chain.memory.get(client, {}), before)
+        request, shown = replace(job, message=chain.message), _as_shown(task, job, client)
+        trained = train_hop(shown, model, request, client, visit, chain.memory.get(client, {}), before)
         if client in job.attackers:
             trained = _falsified(job.attackers[client], trained, before, model.vector)
         if chain.take(client, visit, trained, before, model.vector, len(model.parameters)):
@@ -41,6 +40,14 @@ def run_job(task: Task, model: FlatModel, job: Job, stopped: Callable[[], bool] 
             break
         model.load(before)
     return chain.result(model.vector.clone(), task.clients)
+
+
+def _as_shown(task: Task, job: Job, client: int) -> Task:
+    """What the client trains on: attackers may behave at first, and have false labels later."""
+    attack = job.attackers.get(client)
+    if attack is None or task.late_labels is None or job.round <= attack.honest_rounds:
+        return task
+    return replace(task, train=replace(task.train, y=task.late_labels))
 
 
 def _falsified(attack: Attack, trained: Trained, before: Tensor, after: Tensor) -> Trained:
@@ -66,8 +73,8 @@ class Chain:
     bytes_down: int = 0
     bytes_up: int = 0
     diverged: int | None = None
-    losses: Callable[[Tensor], tuple[float, ...]] | None = None  # of the exemplars, by class, under a model
-    now: tuple[float, ...] = ()  # these losses after the last hop that counts
+    witness: Witness | None = None
+    now: tuple[float, ...] = ()  # the exemplars' losses by class after the last hop that counts
     batch_size: int = 1
     standings: dict[int, Standing] = field(default_factory=dict)
     visits: list[Visit] = field(default_factory=list)
@@ -77,8 +84,9 @@ class Chain:
         """`model` computes what the gate has to know of the exemplars; other weights than before are in it then."""
         if job.watch is None or task.exemplars is None:
             return Chain(job, memory, job.message)
-        losses = partial(class_losses, model, examples=task.exemplars, num_classes=task.num_classes)
-        return Chain(job, memory, job.message, losses=losses, now=losses(job.start), batch_size=task.batch_size)
+        witness = Witness(model, task.exemplars, task.num_classes)
+        now = witness.losses(job.start)
+        return Chain(job, memory, job.message, witness=witness, now=now, batch_size=task.batch_size)
 
     def take(
         self, client: int, visit: int, trained: Trained, before: Tensor, after: Tensor, num_parameters: int
@@ -95,9 +103,9 @@ class Chain:
             reason = reason_to_reject(
                 change, [after, *trained.upload.values()], trained.loss_sum, self.job.largest_change
             )
-            if reason is None and self.losses is not None:
+            if reason is None and self.witness is not None:
                 length = float((after[:num_parameters] - before[:num_parameters]).norm())
-                reason = self._look(client, trained, self.losses(after), length)
+                reason = self._look(self.witness, client, trained, before, after, length)
             if reason is not None:
                 self.rejected.append(Skipped(client, visit, reason))
                 return False
@@ -112,19 +120,23 @@ class Chain:
         self.seen += trained.seen
         return True
 
-    def _look(self, client: int, trained: Trained, after: tuple[float, ...], length: float) -> str | None:
+    def _look(
+        self, witness: Witness, client: int, trained: Trained, before: Tensor, after: Tensor, length: float
+    ) -> str | None:
         """Why the hop is refused for what it does to the exemplars; whether it is or not, it is remembered."""
-        if not all(map(math.isfinite, after)):
+        losses = witness.losses(after)
+        if not all(map(math.isfinite, losses)):
             return "not finite on the exemplars"
         assert self.job.watch is not None
-        before, (earlier, others) = self.now, self.job.watch
-        known = self.standings.get(client) or earlier.get(client) or Standing(claim(before, after))
+        earlier, others = self.job.watch
+        known = self.standings.get(client) or earlier.get(client) or Standing(claim(self.now, losses))
         rate = self.job.lr * math.ceil(trained.seen / self.batch_size)
-        visit = measure(known.claim, before, after, length, rate, trained.loss_sum / trained.seen)
-        self.standings[client] = known.after(visit, others.surprise if others else 0.0)
+        lead = witness.lead(before, after, known.claimed_most, rivals(known.claimed_most, self.now, losses))
+        visit = measure(known, self.now, losses, length, rate, lead)
+        self.standings[client] = known.after(visit)
         reason = reason_to_refuse(self.standings[client], visit, others) if others else None
         if reason is None:
-            self.now = after
+            self.now = losses
             self.visits.append(visit)
         return reason
 

@@ -53,6 +53,7 @@ class Task:
     privacy: Mechanism | None = None  # noise on every visit
     frozen: Tensor = field(default_factory=lambda: torch.empty(0))  # parameters that nobody trains or sends
     exemplars: Examples | None = None  # public; here where the gate looks at them
+    late_labels: Tensor | None = None  # what attackers who behave at first make of those in `train`
 
     @cached_property
     def fingerprint(self) -> str:
