@@ -15,7 +15,7 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.options.attacks import Attack
 from fedseq.options.resolve import resolve
 from fedseq.training.chains import run_job
-from fedseq.training.evaluation import class_losses
+from fedseq.training.evaluation import opinion
 from fedseq.training.examples import Examples
 from fedseq.training.failures import attackers
 from fedseq.training.gate import GateMemory, Watch
@@ -39,10 +39,11 @@ def test_a_visit_by_hand() -> None:
     assert found == pytest.approx((0.32, 3.0, 0.06, 2.0))
 
 
-def test_rivals_are_the_classes_that_are_harmed_most() -> None:
-    before, after = (1.0, 1.0, 1.0, 1.0, 1.0, 0.0), (1.2, 0.5, 1.1, 1.4, 1.0, 0.0)
-    assert rivals(1, before, after) == [3, 0, 2]
-    assert rivals(3, before, after) == [0, 2, 4]  # none of class 5, which has no exemplars
+def test_rivals_are_the_classes_that_are_pulled_most() -> None:
+    pulled = (0.2, 0.5, 0.1, 0.4, -0.1, 0.0)
+    assert rivals(1, pulled) == [3, 0, 2]
+    assert rivals(3, pulled) == [1, 0, 2]
+    assert rivals(0, (0.2, 0.5, 0.0)) == [1]  # not class 2, which has no exemplars
 
 
 def test_what_is_usual_is_medians() -> None:
@@ -53,8 +54,8 @@ def test_what_is_usual_is_medians() -> None:
 
 def test_older_visits_count_less() -> None:
     standing = Standing((1.0,)).after(Visit(1.0, 2.0, 0.3, 2.0)).after(Visit(1.0, 1.0, 0.1, 1.0))
-    # the first counts 0.95: of its lead 0.3 with the weight 2, 0.57, and 0.1 of the second
-    assert standing[1:] == pytest.approx((1.95, 2.9, 0.67, 2.9))
+    # 0.9 + 1; 1.8 + 1; of the first lead 0.98 * 0.3 with the weight 2, and 0.1 of the second
+    assert standing[1:] == pytest.approx((1.9, 2.8, 0.688, 2.96))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_older_visits_count_less() -> None:
         (Visit(0.1, 3.0, 0.0, 1.0), "gains 0.143 for its length, and others 0.8"),
         # 2 * 0.1 / (2 + 0.5) = 0.08; where there is nothing left to learn, it is not held against anybody
         (Visit(0.8, 1.0, -0.1, 2.0), "its changes look 0.08 more like another class than like class 0"),
-        (Visit(0.8, 1.0, -0.1, 0.1), None),
+        (Visit(0.8, 1.0, -0.1, 0.05), None),
     ],
 )
 def test_reasons_of_a_client_without_a_past(now: Visit, reason: str | None) -> None:
@@ -83,13 +84,13 @@ def test_a_good_past_does_not_buy_a_visit_that_undoes_the_claim() -> None:
 
 
 def test_who_behaves_again_comes_back() -> None:
-    """Every honest visit adds 0.1; a lie of -0.1 counts 0.95 less with each, and is outweighed after the second."""
+    """A lie of -0.1 counts a little less with every visit, and is outweighed by the second honest one."""
     client, reasons = Standing((1.0,)), []
     for lead in (-0.1, 0.03, 0.1, 0.1):
         visit = Visit(0.8, 1.0, lead, 1.0)
         client = client.after(visit)
         reasons.append(reason_to_refuse(client, visit, OTHERS))
-    # -0.1 / 1.5; (-0.095 + 0.03) / 2.45 = -0.027; (-0.062 + 0.1) / 3.35
+    # -0.1 / 1.5; (-0.098 + 0.03) / 2.48 = -0.027; (-0.067 + 0.1) / 3.44
     assert [reason is None for reason in reasons] == [False, False, True, True]
 
 
@@ -149,7 +150,7 @@ def test_a_step_looks_like_the_pictures_it_was_made_on_whatever_they_are_called(
     assert torch.equal(after, step_on(pictures[0]))  # the model is left as the client sent it
 
 
-def test_class_losses_are_means_of_cross_entropy() -> None:
+def test_an_opinion_is_means_over_each_class() -> None:
     examples = Examples(torch.eye(2), torch.tensor([2, 2]))
     task = Task(lambda: nn.Linear(2, 3), examples, [np.arange(2)], examples, 3)
     model = build(task)
@@ -157,7 +158,10 @@ def test_class_losses_are_means_of_cross_entropy() -> None:
     weights[:6] = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]).flatten()
     # logits (1, 0, 0) and (0, 0, 0): -log of e^0 / (e + 2), and of 1 / 3
     expected = (np.log(np.e + 2) + np.log(3)) / 2
-    assert class_losses(model, weights, task.test, 3) == pytest.approx((0.0, 0.0, expected))
+    found = opinion(model, weights, task.test, 3)
+    assert found.losses == pytest.approx((0.0, 0.0, expected))
+    assert found.taken_for[2] == pytest.approx([(np.e / (np.e + 2) + 1 / 3) / 2, *[(1 / (np.e + 2) + 1 / 3) / 2] * 2])
+    assert not found.taken_for[:2].any()
 
 
 OPTIONS: dict[str, Any] = {

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedseq.options.attacks import Attack
+from fedseq.training.evaluation import Opinion
 from fedseq.training.failures import Skipped
 from fedseq.training.gate import reason_to_reject, size
 from fedseq.training.jobs import Job, Memory, Result, Stopped, Task, never
@@ -74,7 +75,7 @@ class Chain:
     bytes_up: int = 0
     diverged: int | None = None
     witness: Witness | None = None
-    now: tuple[float, ...] = ()  # the exemplars' losses by class after the last hop that counts
+    now: Opinion | None = None  # of the exemplars, after the last hop that counts
     batch_size: int = 1
     standings: dict[int, Standing] = field(default_factory=dict)
     visits: list[Visit] = field(default_factory=list)
@@ -85,7 +86,7 @@ class Chain:
         if job.watch is None or task.exemplars is None:
             return Chain(job, memory, job.message)
         witness = Witness(model, task.exemplars, task.num_classes)
-        now = witness.losses(job.start)
+        now = witness.opinion(job.start)
         return Chain(job, memory, job.message, witness=witness, now=now, batch_size=task.batch_size)
 
     def take(
@@ -124,19 +125,22 @@ class Chain:
         self, witness: Witness, client: int, trained: Trained, before: Tensor, after: Tensor, length: float
     ) -> str | None:
         """Why the hop is refused for what it does to the exemplars; whether it is or not, it is remembered."""
-        losses = witness.losses(after)
-        if not all(map(math.isfinite, losses)):
+        old, new = self.now, witness.opinion(after)
+        if not all(map(math.isfinite, new.losses)):
             return "not finite on the exemplars"
         assert self.job.watch is not None
+        assert old is not None
         earlier, others = self.job.watch
-        known = self.standings.get(client) or earlier.get(client) or Standing(claim(self.now, losses))
+        known = self.standings.get(client) or earlier.get(client) or Standing(claim(old.losses, new.losses))
         rate = self.job.lr * math.ceil(trained.seen / self.batch_size)
-        lead = witness.lead(before, after, known.claimed_most, rivals(known.claimed_most, self.now, losses))
-        visit = measure(known, self.now, losses, length, rate, lead)
+        label = known.claimed_most
+        pulled = (new.taken_for[:, label] - old.taken_for[:, label]).tolist()
+        lead = witness.lead(before, after, label, rivals(label, pulled))
+        visit = measure(known, old.losses, new.losses, length, rate, lead)
         self.standings[client] = known.after(visit)
         reason = reason_to_refuse(self.standings[client], visit, others) if others else None
         if reason is None:
-            self.now = losses
+            self.now = new
             self.visits.append(visit)
         return reason
 

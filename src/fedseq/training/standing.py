@@ -9,12 +9,12 @@ same. What differs is what they do to the exemplars, class by class, which the s
   gradient step of that length lowers the loss that it is a step on, |change|^2 / (learning rate * steps). An honest
   visit gains a good part of it. Its opposite loses as much; one that is stretched, or leads away from other classes
   than it claims, gains little for its length.
-- **lead**: exemplars of the class that the client claims most, and of the three that its visit harms most, are all
-  labelled as that class, and the change is compared with a step on each: the cosine with that of the class itself, less
-  the best of the others. Who shows pictures of a 7 as a 2 harms the 7, and changes the model as a 7 labelled 2 would,
-  from the first visit on. It counts as far as the client claims that class, as its others blur the comparison, and a
-  visit as much as there is to learn, by the exemplars' loss of the class. What a client says of its own loss is not
-  listened to.
+- **lead**: exemplars of the class that the client claims most, and of the three others that its visit pulls most to
+  it, are all labelled as that class, and the change is compared with a step on each: the cosine with that of the class
+  itself, less the best of the others. Who shows pictures of a 7 as a 2 changes the model as a 7 labelled 2 would, from
+  the first visit on. It counts as far as the client claims that class, as its others blur the comparison, and a visit
+  as much as there is to learn, by the exemplars' loss of the class. What a client says of its own loss is not listened
+  to.
 
 A visit counts unless it undoes the claim, or the client's visits so far, of which older ones count less, gain far less
 for their length than others' do, or look more like another class. Refused visits are part of a client's standing too:
@@ -25,9 +25,10 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
-REMEMBERED = 0.95  # weight of a client's standing against its next visit
+REMEMBERED = 0.9  # weight of a client's standing against its next visit
+REMEMBERED_LEAD = 0.98  # early visits tell more of it: later the model knows the exemplars, and differences are small
 LEAST_GAIN = 0.35  # of the median efficiency
-LEAST_LEAD = -0.02  # a difference of cosines: classes that look alike, and few exemplars of each, make it uncertain
+LEAST_LEAD = -0.015  # a difference of cosines: classes that look alike, and few exemplars of each, make it uncertain
 RIVALS = 3  # classes that a change is compared with
 BENEFIT = 0.5  # of the doubt: so many median visits are added to what a client is judged by
 NOTHING_LOST = 1e-12
@@ -58,8 +59,8 @@ class Standing(NamedTuple):
             self.claim,
             REMEMBERED * self.gained + visit.gained,
             REMEMBERED * self.moved + visit.moved,
-            REMEMBERED * self.lead + visit.weight * visit.lead,
-            REMEMBERED * self.weight + visit.weight,
+            REMEMBERED_LEAD * self.lead + visit.weight * visit.lead,
+            REMEMBERED_LEAD * self.weight + visit.weight,
         )
 
 
@@ -87,10 +88,10 @@ def claim(before: Sequence[float], after: Sequence[float]) -> tuple[float, ...]:
     return tuple(part / total for part in helped) if total > 0 else (1 / len(helped),) * len(helped)
 
 
-def rivals(label: int, before: Sequence[float], after: Sequence[float]) -> list[int]:
-    """The other classes whose loss a visit raises most; classes without exemplars have none."""
-    harm = {c: new - old for c, (old, new) in enumerate(zip(before, after, strict=True)) if c != label and new > 0}
-    return sorted(harm, key=lambda other: -harm[other])[:RIVALS]
+def rivals(label: int, pulled: Sequence[float]) -> list[int]:
+    """The other classes whose exemplars a visit pulled most towards that label; none without exemplars (exactly 0)."""
+    others = [other for other, pull in enumerate(pulled) if other != label and pull != 0]
+    return sorted(others, key=lambda other: -pulled[other])[:RIVALS]
 
 
 def measure(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedseq.training.evaluation import class_losses
+from fedseq.training.evaluation import Opinion, opinion
 from fedseq.training.examples import Examples, model_input
 from fedseq.training.weights import FlatModel
 
@@ -20,9 +20,9 @@ class Witness:
     exemplars: Examples
     num_classes: int
 
-    def losses(self, weights: Tensor) -> tuple[float, ...]:
-        """By class. These weights are in the model then."""
-        return class_losses(self.model, weights, self.exemplars, self.num_classes)
+    def opinion(self, weights: Tensor) -> Opinion:
+        """These weights are in the model then."""
+        return opinion(self.model, weights, self.exemplars, self.num_classes)
 
     def lead(self, before: Tensor, after: Tensor, label: int, rivals: Sequence[int]) -> float:
         """By how much the change looks more like a step on exemplars of class `label` than on those of any rival.
