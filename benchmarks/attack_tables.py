@@ -120,19 +120,16 @@ def loss_table(runs: Sequence[Kept]) -> str:
 
 
 def units_table(runs: Sequence[Kept]) -> str:
-    """A row for each number of clients a round, a column for each attack and rule."""
-    columns = [
-        (attack, rule) for attack in ATTACKS for rule in RULES if (attack, rule) in {(r.attack, r.rule) for r in runs}
-    ]
+    """A row for each alpha and number of clients a round, a column for each attack and rule."""
+    found = {(run.attack, run.rule) for run in runs}
+    columns = [column for column in product(ATTACKS, RULES) if column in found]
     rows = []
-    for units in sorted({run.units for run in runs}):
-        cells = [
-            [100 * run.accuracy for run in runs if (run.units, run.attack, run.rule) == (units, *column)]
-            for column in columns
-        ]
-        rows.append([str(units), *(_mean_and_each(cell, 1) if cell else "-" for cell in cells)])
+    for alpha, units in sorted({(run.alpha, run.units) for run in runs}):
+        row = [run for run in runs if (run.alpha, run.units) == (alpha, units)]
+        cells = [[100 * run.accuracy for run in row if (run.attack, run.rule) == column] for column in columns]
+        rows.append([alpha, str(units), *(_mean_and_each(cell, 1) if cell else "-" for cell in cells)])
     names = [f"{attack}, {'median' if rule == 'median' else 'mean'}" for attack, rule in columns]
-    return to_markdown(TextTable(["clients a round", *names], rows))
+    return to_markdown(TextTable(["alpha", "clients a round", *names], rows))
 
 
 def _cells(runs: Sequence[Kept]) -> dict[tuple[str, str, str], list[Kept]]:

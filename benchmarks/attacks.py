@@ -77,7 +77,7 @@ GRIDS = {
         CIFAR10, ("none", "sign-flip", "label-flip", "scale:-15"), ("size", "exemplars"), ("0",), (1,), (0.06,),
     ),
     "digits-units": Grid(
-        DIGITS | {"algorithm": "fedavg"}, ("none", "sign-flip"), ("size", "median"), ("0.5",), (1, 2, 3),
+        DIGITS | {"algorithm": "fedavg"}, ("none", "sign-flip"), ("size", "median"), ("0.5", "inf"), (1, 2, 3),
         (0.04, 0.06, 0.2, 0.5),
     ),
 }  # fmt: skip
