@@ -17,12 +17,12 @@ from fedseq.options.resolve import resolve
 from fedseq.training.chains import run_job
 from fedseq.training.evaluation import opinion
 from fedseq.training.examples import Examples
+from fedseq.training.exemplar_view import ExemplarView
 from fedseq.training.failures import attackers
 from fedseq.training.gate import GateMemory, Watch
 from fedseq.training.jobs import Job, Result, Task
 from fedseq.training.sgd import build
 from fedseq.training.standing import Standing, Usual, Visit, claim, measure, reason_to_refuse, rivals, usual
-from fedseq.training.witness import Witness
 
 OTHERS = Usual(efficiency=0.8, moved=1.0)
 
@@ -134,7 +134,7 @@ def test_a_step_looks_like_the_pictures_it_was_made_on_whatever_they_are_called(
     exemplars = Examples(pictures, torch.arange(3))
     task = Task(lambda: nn.Linear(2, 3), exemplars, [np.arange(3)], exemplars, 3)
     model = build(task)
-    witness = Witness(model, exemplars, 3)
+    view = ExemplarView(model, exemplars, 3)
     before = torch.zeros(9)
 
     def step_on(picture: torch.Tensor) -> torch.Tensor:
@@ -144,8 +144,8 @@ def test_a_step_looks_like_the_pictures_it_was_made_on_whatever_they_are_called(
         return before - 0.1 * model.gradient
 
     # (0, 1, 1) has cosine 1 with itself and 1/2 with (1, 0, 1) and (-1, 0, 1)
-    assert witness.lead(before, step_on(pictures[1]), 1, [0, 2]) == pytest.approx(0.5)
-    assert witness.lead(before, step_on(pictures[0]), 1, [0, 2]) == pytest.approx(-0.5)
+    assert view.lead(before, step_on(pictures[1]), 1, [0, 2]) == pytest.approx(0.5)
+    assert view.lead(before, step_on(pictures[0]), 1, [0, 2]) == pytest.approx(-0.5)
     after = model.vector.clone()
     assert torch.equal(after, step_on(pictures[0]))  # the model is left as the client sent it
 

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from fedseq.options.attacks import Attack
 from fedseq.training.evaluation import Opinion
+from fedseq.training.exemplar_view import ExemplarView
 from fedseq.training.failures import Skipped
 from fedseq.training.gate import reason_to_reject, size
 from fedseq.training.jobs import Job, Memory, Result, Stopped, Task, never
 from fedseq.training.sgd import Trained, train_hop
 from fedseq.training.standing import Standing, Visit, claim, measure, reason_to_refuse, rivals
 from fedseq.training.weights import FlatModel
-from fedseq.training.witness import Witness
 
 
 def run_job(task: Task, model: FlatModel, job: Job, stopped: Callable[[], bool] = never) -> Result:
@@ -74,7 +74,7 @@ class Chain:
     bytes_down: int = 0
     bytes_up: int = 0
     diverged: int | None = None
-    witness: Witness | None = None
+    view: ExemplarView | None = None
     now: Opinion | None = None  # of the exemplars, after the last hop that counts
     batch_size: int = 1
     standings: dict[int, Standing] = field(default_factory=dict)
@@ -85,9 +85,9 @@ class Chain:
         """`model` computes what the gate has to know of the exemplars; other weights than before are in it then."""
         if job.watch is None or task.exemplars is None:
             return Chain(job, memory, job.message)
-        witness = Witness(model, task.exemplars, task.num_classes)
-        now = witness.opinion(job.start)
-        return Chain(job, memory, job.message, witness=witness, now=now, batch_size=task.batch_size)
+        view = ExemplarView(model, task.exemplars, task.num_classes)
+        now = view.opinion(job.start)
+        return Chain(job, memory, job.message, view=view, now=now, batch_size=task.batch_size)
 
     def take(
         self, client: int, visit: int, trained: Trained, before: Tensor, after: Tensor, num_parameters: int
@@ -104,9 +104,9 @@ class Chain:
             reason = reason_to_reject(
                 change, [after, *trained.upload.values()], trained.loss_sum, self.job.largest_change
             )
-            if reason is None and self.witness is not None:
+            if reason is None and self.view is not None:
                 length = float((after[:num_parameters] - before[:num_parameters]).norm())
-                reason = self._look(self.witness, client, trained, before, after, length)
+                reason = self._look(self.view, client, trained, before, after, length)
             if reason is not None:
                 self.rejected.append(Skipped(client, visit, reason))
                 return False
@@ -122,10 +122,10 @@ class Chain:
         return True
 
     def _look(
-        self, witness: Witness, client: int, trained: Trained, before: Tensor, after: Tensor, length: float
+        self, view: ExemplarView, client: int, trained: Trained, before: Tensor, after: Tensor, length: float
     ) -> str | None:
         """Why the hop is refused for what it does to the exemplars; whether it is or not, it is remembered."""
-        old, new = self.now, witness.opinion(after)
+        old, new = self.now, view.opinion(after)
         if not all(map(math.isfinite, new.losses)):
             return "not finite on the exemplars"
         assert self.job.watch is not None
@@ -135,7 +135,7 @@ class Chain:
         rate = self.job.lr * math.ceil(trained.seen / self.batch_size)
         label = known.claimed_most
         pulled = (new.taken_for[:, label] - old.taken_for[:, label]).tolist()
-        lead = witness.lead(before, after, label, rivals(label, pulled))
+        lead = view.lead(before, after, label, rivals(label, pulled))
         visit = measure(known, old.losses, new.losses, length, rate, lead)
         self.standings[client] = known.after(visit)
         reason = reason_to_refuse(self.standings[client], visit, others) if others else None

@@ -15,7 +15,7 @@ NO_LENGTH = 1e-12
 
 
 @dataclass(frozen=True)
-class Witness:
+class ExemplarView:
     model: FlatModel  # to compute with
     exemplars: Examples
     num_classes: int
