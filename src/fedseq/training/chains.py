@@ -7,19 +7,19 @@ server's side of it alone, for engines whose hops are computed elsewhere.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedseq.options.attacks import Attack
-from fedseq.training.evaluation import Opinion
-from fedseq.training.exemplar_view import ExemplarView
+from fedseq.training.evaluation import class_losses
 from fedseq.training.failures import Skipped
 from fedseq.training.gate import reason_to_reject, size
 from fedseq.training.jobs import Job, Memory, Result, Stopped, Task, never
 from fedseq.training.sgd import Trained, train_hop
-from fedseq.training.standing import Standing, Visit, claim, measure, reason_to_refuse, rivals
+from fedseq.training.standing import Standing, Visit, claim, measure, reason_to_refuse
 from fedseq.training.weights import FlatModel
 
 
@@ -74,8 +74,8 @@ class Chain:
     bytes_down: int = 0
     bytes_up: int = 0
     diverged: int | None = None
-    view: ExemplarView | None = None
-    now: Opinion | None = None  # of the exemplars, after the last hop that counts
+    losses: Callable[[Tensor], tuple[float, ...]] | None = None  # of the exemplars, by class, under a model
+    now: tuple[float, ...] = ()  # these losses after the last hop that counts
     batch_size: int = 1
     standings: dict[int, Standing] = field(default_factory=dict)
     visits: list[Visit] = field(default_factory=list)
@@ -85,9 +85,8 @@ class Chain:
         """`model` computes what the gate has to know of the exemplars; other weights than before are in it then."""
         if job.watch is None or task.exemplars is None:
             return Chain(job, memory, job.message)
-        view = ExemplarView(model, task.exemplars, task.num_classes)
-        now = view.opinion(job.start)
-        return Chain(job, memory, job.message, view=view, now=now, batch_size=task.batch_size)
+        losses = partial(class_losses, model, examples=task.exemplars, num_classes=task.num_classes)
+        return Chain(job, memory, job.message, losses=losses, now=losses(job.start), batch_size=task.batch_size)
 
     def take(
         self, client: int, visit: int, trained: Trained, before: Tensor, after: Tensor, num_parameters: int
@@ -104,9 +103,9 @@ class Chain:
             reason = reason_to_reject(
                 change, [after, *trained.upload.values()], trained.loss_sum, self.job.largest_change
             )
-            if reason is None and self.view is not None:
+            if reason is None and self.losses is not None:
                 length = float((after[:num_parameters] - before[:num_parameters]).norm())
-                reason = self._look(self.view, client, trained, before, after, length)
+                reason = self._look(client, trained, self.losses(after), length)
             if reason is not None:
                 self.rejected.append(Skipped(client, visit, reason))
                 return False
@@ -121,26 +120,19 @@ class Chain:
         self.seen += trained.seen
         return True
 
-    def _look(
-        self, view: ExemplarView, client: int, trained: Trained, before: Tensor, after: Tensor, length: float
-    ) -> str | None:
+    def _look(self, client: int, trained: Trained, after: tuple[float, ...], length: float) -> str | None:
         """Why the hop is refused for what it does to the exemplars; whether it is or not, it is remembered."""
-        old, new = self.now, view.opinion(after)
-        if not all(map(math.isfinite, new.losses)):
+        if not all(map(math.isfinite, after)):
             return "not finite on the exemplars"
         assert self.job.watch is not None
-        assert old is not None
-        earlier, others = self.job.watch
-        known = self.standings.get(client) or earlier.get(client) or Standing(claim(old.losses, new.losses))
+        before, (earlier, others) = self.now, self.job.watch
+        known = self.standings.get(client) or earlier.get(client) or Standing(claim(before, after))
         rate = self.job.lr * math.ceil(trained.seen / self.batch_size)
-        label = known.claimed_most
-        pulled = (new.taken_for[:, label] - old.taken_for[:, label]).tolist()
-        lead = view.lead(before, after, label, rivals(label, pulled))
-        visit = measure(known, old.losses, new.losses, length, rate, lead)
-        self.standings[client] = known.after(visit)
+        visit = measure(known.claim, before, after, length, rate, trained.loss_sum / trained.seen)
+        self.standings[client] = known.after(visit, others.surprise if others else 0.0)
         reason = reason_to_refuse(self.standings[client], visit, others) if others else None
         if reason is None:
-            self.now = new
+            self.now = after
             self.visits.append(visit)
         return reason
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -74,23 +74,15 @@ def evaluate_batches(task: "Task", model: FlatModel, weights: Tensor, batches: I
     return sums
 
 
-class Opinion(NamedTuple):
-    """What a model makes of examples, by their class."""
-
-    losses: tuple[float, ...]  # mean cross-entropy; 0 for a class without examples
-    taken_for: np.ndarray  # in row c, column k: the mean probability that one of class c is given for class k
-
-
-def opinion(model: FlatModel, weights: Tensor, examples: Examples, num_classes: int) -> Opinion:
-    losses, taken_for, counts = np.zeros(num_classes), np.zeros((num_classes, num_classes)), np.zeros(num_classes)
+def class_losses(model: FlatModel, weights: Tensor, examples: Examples, num_classes: int) -> tuple[float, ...]:
+    """The mean cross-entropy of the examples of each class; 0 where there are none."""
+    sums, counts = [0.0] * num_classes, [0] * num_classes
     for output, part in predict(model, weights, examples):
         y = examples.y[part]
-        targets = y.cpu().numpy()
-        np.add.at(losses, targets, cross_entropy(output, y, reduction="none").double().cpu().numpy())
-        np.add.at(taken_for, targets, output.softmax(1).double().cpu().numpy())
-        np.add.at(counts, targets, 1)
-    counts = np.maximum(counts, 1)
-    return Opinion(tuple((losses / counts).tolist()), taken_for / counts[:, None])
+        for target, loss in zip(y.tolist(), cross_entropy(output, y, reduction="none").tolist(), strict=True):
+            sums[target] += loss
+            counts[target] += 1
+    return tuple(total / max(count, 1) for total, count in zip(sums, counts, strict=True))
 
 
 def fold(task: "Task", sums: Iterable[BatchSums]) -> Evaluation:

@@ -1,24 +1,20 @@
 """The second check of the gate: a client's visits must do to the public exemplars what its first one promised.
 
 A change of one length can be a good visit, its opposite, or a visit to examples with false labels; their size is the
-same. What differs is what they do to the exemplars, class by class, which the server can see:
+same. What differs is what they do to the losses of the exemplars, class by class, which the server can see:
 
 - A client's first visit is its **claim**: the classes whose loss it lowers, in proportion. Under this check every
   client is visited once from the initial model before the first round, each alone.
 - **gained**: how much a later visit lowers the exemplars' loss of the claimed classes. **moved**: how much one plain
   gradient step of that length lowers the loss that it is a step on, |change|^2 / (learning rate * steps). An honest
-  visit gains a good part of it. Its opposite loses as much; one that is stretched, or leads away from other classes
-  than it claims, gains little for its length.
-- **lead**: exemplars of the class that the client claims most, and of the three others that its visit pulls most to
-  it, are all labelled as that class, and the change is compared with a step on each: the cosine with that of the class
-  itself, less the best of the others. Who shows pictures of a 7 as a 2 changes the model as a 7 labelled 2 would, from
-  the first visit on. It counts as far as the client claims that class, as its others blur the comparison, and a visit
-  as much as there is to learn, by the exemplars' loss of the class. What a client says of its own loss is not listened
-  to.
+  visit gains a good part of it. Its opposite loses as much; a step on false labels, or one that is stretched, or one
+  away from other classes than it claims, gains little for its length.
+- **surprise**: by how much the loss that the client reports is above the exemplars' of the claimed classes. False
+  labels are hard to learn beside true ones. (Whoever lies about it as well is left to the other two.)
 
 A visit counts unless it undoes the claim, or the client's visits so far, of which older ones count less, gain far less
-for their length than others' do, or look more like another class. Refused visits are part of a client's standing too:
-who is refused once is looked at again the next time, and comes back if it behaves.
+for their length than others' do, or surprise far more. Refused visits are part of a client's standing too: who is
+refused once is looked at again the next time, and comes back if it behaves.
 """
 
 from collections.abc import Sequence
@@ -26,10 +22,9 @@ from statistics import median
 from typing import NamedTuple
 
 REMEMBERED = 0.9  # weight of a client's standing against its next visit
-REMEMBERED_LEAD = 0.98  # early visits tell more of it: later the model knows the exemplars, and differences are small
 LEAST_GAIN = 0.35  # of the median efficiency
-LEAST_LEAD = -0.015  # a difference of cosines: classes that look alike, and few exemplars of each, make it uncertain
-RIVALS = 3  # classes that a change is compared with
+MOST_SURPRISE = 4.0  # times the median distance from the median
+SURE_SURPRISE = 0.3  # in units of the loss: less is never held against anybody
 BENEFIT = 0.5  # of the doubt: so many median visits are added to what a client is judged by
 NOTHING_LOST = 1e-12
 
@@ -37,8 +32,7 @@ NOTHING_LOST = 1e-12
 class Visit(NamedTuple):
     gained: float
     moved: float
-    lead: float
-    weight: float  # of the lead
+    surprise: float
 
 
 class Standing(NamedTuple):
@@ -47,20 +41,16 @@ class Standing(NamedTuple):
     claim: tuple[float, ...]  # share of each class
     gained: float = 0.0
     moved: float = 0.0
-    lead: float = 0.0
-    weight: float = 0.0
+    surprise: float = 0.0
+    visits: float = 0.0
 
-    @property
-    def claimed_most(self) -> int:
-        return max(range(len(self.claim)), key=self.claim.__getitem__)
-
-    def after(self, visit: Visit) -> "Standing":
+    def after(self, visit: Visit, centre: float) -> "Standing":
         return Standing(
             self.claim,
             REMEMBERED * self.gained + visit.gained,
             REMEMBERED * self.moved + visit.moved,
-            REMEMBERED_LEAD * self.lead + visit.weight * visit.lead,
-            REMEMBERED_LEAD * self.weight + visit.weight,
+            REMEMBERED * self.surprise + visit.surprise - centre,
+            REMEMBERED * self.visits + 1,
         )
 
 
@@ -69,15 +59,20 @@ class Usual(NamedTuple):
 
     efficiency: float  # gained / moved
     moved: float
+    surprise: float
+    spread: float  # of the surprises around their median
 
 
 def usual(visits: Sequence[Visit]) -> Usual | None:
     """None before there is any visit to compare with."""
     if not visits:
         return None
+    centre = median(visit.surprise for visit in visits)
     return Usual(
         max(median(visit.gained / max(visit.moved, NOTHING_LOST) for visit in visits), 0.0),
         median(visit.moved for visit in visits),
+        centre,
+        median(abs(visit.surprise - centre) for visit in visits),
     )
 
 
@@ -88,19 +83,13 @@ def claim(before: Sequence[float], after: Sequence[float]) -> tuple[float, ...]:
     return tuple(part / total for part in helped) if total > 0 else (1 / len(helped),) * len(helped)
 
 
-def rivals(label: int, pulled: Sequence[float]) -> list[int]:
-    """The other classes whose exemplars a visit pulled most towards that label; none without exemplars (exactly 0)."""
-    others = [other for other, pull in enumerate(pulled) if other != label and pull != 0]
-    return sorted(others, key=lambda other: -pulled[other])[:RIVALS]
-
-
 def measure(
-    known: Standing, before: Sequence[float], after: Sequence[float], length: float, rate: float, lead: float
+    claimed: Sequence[float], before: Sequence[float], after: Sequence[float], length: float, rate: float, loss: float
 ) -> Visit:
-    """`before` and `after` are losses by class, `length` is the change's, `rate` the learning rate times the steps."""
-    gained = sum(share * (old - new) for share, old, new in zip(known.claim, before, after, strict=True))
-    most = known.claimed_most
-    return Visit(gained, length**2 / rate, known.claim[most] * lead, before[most])
+    """`length` is that of the change, `rate` the learning rate times the steps, `loss` the one that was reported."""
+    expected = sum(share * old for share, old in zip(claimed, before, strict=True))
+    gained = sum(share * (old - new) for share, old, new in zip(claimed, before, after, strict=True))
+    return Visit(gained, length**2 / rate, loss - expected)
 
 
 def reason_to_refuse(standing: Standing, now: Visit, others: Usual) -> str | None:
@@ -111,7 +100,7 @@ def reason_to_refuse(standing: Standing, now: Visit, others: Usual) -> str | Non
     efficiency = (standing.gained + others.efficiency * doubt) / max(standing.moved + doubt, NOTHING_LOST)
     if efficiency < LEAST_GAIN * others.efficiency:
         return f"gains {efficiency:.3g} for its length, and others {others.efficiency:.3g}"
-    lead = standing.lead / (standing.weight + BENEFIT)
-    if lead < LEAST_LEAD:
-        return f"its changes look {-lead:.3g} more like another class than like class {standing.claimed_most}"
+    surprise = standing.surprise / (standing.visits + BENEFIT)
+    if surprise > max(MOST_SURPRISE * others.spread, SURE_SURPRISE):
+        return f"its loss is {surprise:.3g} above that of the classes it claims"
     return None
