@@ -138,7 +138,7 @@ def test_a_run_that_goes_on_after_its_end_can_be_read_meanwhile(tmp_path):
     assert fedseq.read_run(folder).finished
 
 
-@pytest.mark.parametrize("name", ["clients.json", "timing.jsonl", "SHA256SUMS", "pretraining", "tracking"])
+@pytest.mark.parametrize("name", ["clients.json", "timing.jsonl", "SHA256SUMS", "tracking"])
 def test_a_folder_with_files_of_others_that_have_our_names_is_refused(tmp_path, name):
     mine = tmp_path / name if "." in name or name.isupper() else tmp_path / name / "mine"
     mine.parent.mkdir(exist_ok=True)
