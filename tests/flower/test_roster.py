@@ -18,7 +18,8 @@ from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 from fedseq.algorithms.base import FEDAVG
 from fedseq.basics.errors import FedSeqError
 from fedseq.data import load_dataset
-from fedseq.flower.apps.messages import DataFacts
+from fedseq.flower.apps.messages import DataFacts, Refused
+from fedseq.flower.apps.post import Post
 from fedseq.flower.apps.roster import Roster
 from fedseq.options.resolve import resolve
 from fedseq.runs.assembly import assemble
@@ -109,6 +110,22 @@ def test_a_node_that_speaks_up_during_a_round_is_used():
     nodes.say(0, client=0, examples=10)
     while roster.node(0) is None:
         roster.listen()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "reason"),
+    [(DEADLINE, "its answer was too large, or was cut off"), (0.2, "no answer within its deadline")],
+)
+def test_an_order_that_the_superlink_dropped_early_had_too_large_an_answer(seconds: float, reason: str) -> None:
+    """Flower says that an order has expired, also when it was dropped with its answer; only the clock knows which."""
+    nodes = Nodes(1)
+    post: Post[str] = Post(nodes.grid)
+    post.send("hop", Message(RecordDict(), nodes.ids[0], "train", ttl=seconds), seconds)
+    [(message_id, _)] = post.waiting.items()
+    nodes.state.delete_messages({message_id})
+    [(key, answer)] = post.collect(patience=30.0)
+    assert isinstance(answer, Refused)
+    assert (key, str(answer)) == ("hop", reason)
 
 
 @pytest.mark.parametrize(

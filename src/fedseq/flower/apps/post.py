@@ -15,12 +15,13 @@ from fedseq.flower.apps.messages import Refused
 Key = TypeVar("Key", bound=Hashable)
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5  # seconds between two looks for an answer
 LONGEST_REASON = 200  # of a text that comes from a client
-APP_FAILED = 2
+GONE_EARLY = 1.0  # seconds before its deadline in which a message that is gone may just have expired
+APP_FAILED, GONE = 2, 3
 # What Flower's error codes mean here.
 _ERRORS = {
-    1: "its app could not be loaded", APP_FAILED: "its app failed", 3: "no answer within its deadline",
-    4: "no answer within its deadline", 5: "its node is not connected", 7: "its app is not the one of this run",
-    8: "its app crashed",
+    1: "its app could not be loaded", APP_FAILED: "its app failed",
+    GONE: "no answer within its deadline", 4: "no answer within its deadline", 5: "its node is not connected",
+    7: "its app is not the one of this run", 8: "its app crashed",
 }  # fmt: skip
 
 
@@ -34,11 +35,11 @@ class Post(Generic[Key]):
         self.arrived: queue.SimpleQueue[tuple[str, RecordDict | Refused | HTTPError]] = queue.SimpleQueue()
 
     def send(self, key: Key, message: Message, seconds: float) -> None:
+        until = time.monotonic() + seconds
         sent = list(self.grid.push_messages([message]))
         if not sent or not sent[0]:
             self.unsent.append(key)
             return
-        until = time.monotonic() + seconds
         self.waiting[sent[0]] = (key, until)
         threading.Thread(target=self._fetch, args=(sent[0], until), daemon=True, name="fedseq-fetch").start()
 
@@ -65,29 +66,35 @@ class Post(Generic[Key]):
     def _fetch(self, message_id: str, until: float) -> None:
         pause = SHORTEST_PAUSE
         while time.monotonic() < until:
-            answer = self._pull(message_id)
+            answer = self._pull(message_id, until)
             if answer is not None:
                 self.arrived.put((message_id, answer))
                 return
             time.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 1.5)
 
-    def _pull(self, message_id: str) -> RecordDict | Refused | HTTPError | None:
+    def _pull(self, message_id: str, until: float) -> RecordDict | Refused | HTTPError | None:
         """Message by message: one that cannot be read is its sender's loss alone."""
         try:
             found = list(self.grid.pull_messages([message_id]))
             if not found:
                 return None
-            return Refused(_meaning(found[0].error)) if found[0].has_error() else found[0].content
+            if not found[0].has_error():
+                return found[0].content
+            return Refused(_meaning(found[0].error, early=time.monotonic() < until - GONE_EARLY))
         except HTTPError as error:  # no client's fault
             return error
         except Exception as error:  # noqa: BLE001 - whatever a client's bytes make Flower raise
             return Refused(f"its answer cannot be read ({type(error).__name__})")
 
 
-def _meaning(error: Error) -> str:
-    """With the last words of an app that failed, which is where Python puts the error."""
-    if "objects are unavailable" in (error.reason or ""):  # our SuperLink drops an answer that is too large
+def _meaning(error: Error, early: bool) -> str:
+    """With the last words of an app that failed, which is where Python puts the error.
+
+    Our SuperLink drops an answer that is too large. If it was already being fetched, its parts are missing; if not, the
+    order is dropped with it, and Flower answers as if that had expired.
+    """
+    if "objects are unavailable" in (error.reason or "") or (early and error.code == GONE):
         return "its answer was too large, or was cut off"
     meaning = _ERRORS.get(error.code, f"Flower's error {error.code}")
     if error.code != APP_FAILED or not error.reason:
