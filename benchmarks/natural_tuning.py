@@ -39,6 +39,7 @@ class Study:
     rounds: int  # the one budget
     seconds: float  # the other, simulated
     settings: Mapping[str, Setting]
+    federated: str = ""  # options that training in one place does not know
 
     def family(self, first: str) -> list[str]:
         """The settings of FedAvg, or of FedSeq."""
@@ -76,10 +77,11 @@ STUDIES = {
         ),
     ),
     "vowels": Study(
-        "vowels", "--evaluate-clients 9 --fraction 1", 30, 60.0,
+        "vowels", "--evaluate-clients 9", 30, 60.0,
         settings(
             {"fedseq+ema-size3": Setting(75, "--algorithm fedseq+ema --method exchange --max-clients 3")}, 190, 30
         ),
+        "--fraction 1",
     ),
 }  # fmt: skip
 
@@ -103,7 +105,8 @@ def run(study: Study, work: Path) -> None:
 
 def sweep(study: Study, name: str, rates: Sequence[float | str], seeds: str, rounds: int, out: Path) -> None:
     words = ["--dataset", study.dataset, *study.settings[name].options.split(), "--rounds", str(rounds)]
-    words += [*study.options.split(), "--lr", ",".join(map(str, rates)), "--seed", seeds, "--eval-every", "5"]
+    words += [*study.options.split(), *(study.federated.split() if name != CENTRAL else ())]
+    words += ["--lr", ",".join(map(str, rates)), "--seed", seeds, "--eval-every", "5"]
     fedseq("sweep", *words, "--jobs", "1", "--out", str(out))
 
 

@@ -36,6 +36,18 @@ def test_a_step_gives_pytorchs_bits(count, seed, lr, decay):
     assert torch.equal(weights.view(torch.int32), expected.view(torch.int32))
 
 
+@pytest.mark.parametrize("layouts", [(True, True), (True, False), (False, True)])
+def test_a_step_of_a_convolutions_kernel_pairs_what_belongs_together(layouts):
+    """1 - 0.5 * (g + 0) where g counts its places, whichever way the two lie in memory."""
+    counts = torch.arange(24.0).view(2, 3, 2, 2)
+    weights, gradient = (
+        x.clone(memory_format=torch.channels_last if last else torch.contiguous_format)
+        for x, last in zip((torch.ones(2, 3, 2, 2), counts), layouts, strict=True)
+    )
+    descend(weights, gradient, 0.5, 0.0)
+    assert torch.equal(weights, 1 - 0.5 * counts)
+
+
 @needs_compiler
 def test_the_kernel_is_used_here():
     assert descent.load() is not None

@@ -68,9 +68,10 @@ def caught(compute: Callable[[], Outcome]) -> Outcome | Exception:
 
 
 def answer(task: Task, model: FlatModel, request: Request) -> Reply:
+    """To be sent before the next request is answered: a result's end lies in the model."""
     if isinstance(request, Batches):
         return evaluate_batches(task, model, request.weights, request.numbers)
-    result = run_job(task, model, request)
+    result = run_job(task, model, request, lasting=False)
     return replace(result, start=result.start[:0])  # whoever asked knows what the job started from
 
 

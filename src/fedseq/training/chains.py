@@ -23,8 +23,13 @@ from fedseq.training.standing import Standing, Visit, claim, measure, reason_to_
 from fedseq.training.weights import FlatModel
 
 
-def run_job(task: Task, model: FlatModel, job: Job, stopped: Callable[[], bool] = never) -> Result:
-    """Train the model client after client along the chain."""
+def run_job(
+    task: Task, model: FlatModel, job: Job, stopped: Callable[[], bool] = never, *, lasting: bool = True
+) -> Result:
+    """Train the model client after client along the chain.
+
+    A result that need not last has the model's own vector as its end, which is good until the model is used again.
+    """
     chain = Chain.begin(job, {client: dict(kept) for client, kept in job.memory.items()}, task, model)
     model.load(job.start)
     for client, visit in job.hops:
@@ -40,7 +45,7 @@ def run_job(task: Task, model: FlatModel, job: Job, stopped: Callable[[], bool] 
         if chain.diverged is not None:
             break
         model.load(before)
-    return chain.result(model.vector.clone(), task.clients)
+    return chain.result(model.vector.clone() if lasting else model.vector, task.clients)
 
 
 def _as_shown(task: Task, job: Job, client: int) -> Task:

@@ -59,39 +59,47 @@ def train_hop(
         velocity=velocity,
         gradient_at_start=lambda: _gradient_at(start, task, model, job, keys),
     )
-    algorithm, gradient, weights = job.algorithm, model.gradient, model.parameters
-    loss_sum = torch.zeros((), device=gradient.device)
+    loss_sum = torch.zeros((), device=start.device)
     with _training_mode(task, model, "dropout", keys):
         for _ in range(job.epochs):
             for batch in _batches(rng.permutation(task.clients[client]), task.batch_size, model):
                 loss_sum += len(batch) * _backward(task, model, batch, rng)
-                if algorithm.correct is not None:
-                    algorithm.correct(gradient, hop)
-                if task.clip_norm is not None:
-                    gradient.mul_((task.clip_norm / (gradient.norm() + 1e-12)).clamp(max=1.0))
-                if velocity is None:
-                    kernels.descend(weights, gradient, job.lr, task.weight_decay)
-                else:
-                    if task.weight_decay:
-                        gradient.add_(weights, alpha=task.weight_decay)
-                    weights.sub_(velocity.mul_(task.momentum).add_(gradient), alpha=job.lr)
+                _step(task, model, job, hop)
                 hop.steps += 1
-    upload, new_memory = algorithm.finish(hop)
+    upload, new_memory = job.algorithm.finish(hop)
     seen = job.epochs * len(task.clients[client])
     if task.privacy is None:
         return Trained(upload, new_memory, float(loss_sum), seen)
-    released = release_visit(task.privacy, start, weights, upload, job.lr, job.purpose, keys)
+    released = release_visit(task.privacy, start, model.parameters, upload, job.lr, job.purpose, keys)
     return Trained(released, new_memory, 0.0, seen)
 
 
 def _backward(task: Task, model: FlatModel, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
-    """The gradient of the mean loss over the batch goes to model.gradient; the loss is returned."""
+    """The gradient of the mean loss over the batch goes to the parameters; the loss is returned."""
     index = torch.from_numpy(batch).to(task.train.x.device)
     x = AUGMENTATIONS[task.augment].load()(take(task.train.x, index), rng)
     loss = task.loss(model.outputs(model_input(x, task.train, model.channels_last)), task.train.y[index])
     loss.backward()
-    model.take_gradient()
     return loss.detach()
+
+
+def _step(task: Task, model: FlatModel, job: Job, hop: Hop) -> None:
+    """One step of SGD; the gradient becomes one vector only for those who change it as a whole."""
+    correct, velocity, gradient, weights = job.algorithm.correct, hop.velocity, model.gradient, model.parameters
+    if correct is None and task.clip_norm is None and velocity is None:
+        model.descend(job.lr, task.weight_decay)
+        return
+    model.take_gradient()
+    if correct is not None:
+        correct(gradient, hop)
+    if task.clip_norm is not None:
+        gradient.mul_((task.clip_norm / (gradient.norm() + 1e-12)).clamp(max=1.0))
+    if velocity is None:
+        kernels.descend(weights, gradient, job.lr, task.weight_decay)
+        return
+    if task.weight_decay:
+        gradient.add_(weights, alpha=task.weight_decay)
+    weights.sub_(velocity.mul_(task.momentum).add_(gradient), alpha=job.lr)
 
 
 def _gradient_at(start: Tensor, task: Task, model: FlatModel, job: Job, keys: tuple[int, int, int]) -> Tensor:
@@ -105,6 +113,7 @@ def _gradient_at(start: Tensor, task: Task, model: FlatModel, job: Job, keys: tu
     with _training_mode(task, model, "dropout-gradient", keys):
         for batch in _batches(indices, task.batch_size, model):
             _backward(task, model, batch, rng)
+            model.take_gradient()
             total.add_(model.gradient, alpha=len(batch) / len(indices))
     model.vector.copy_(before)
     return total

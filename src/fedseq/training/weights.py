@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import open_plain, write_atomically
+from fedseq.models import kernels
 from fedseq.models.adapters import added_names, merged
 
 
@@ -53,6 +54,13 @@ class FlatModel:
             else:
                 part.copy_(parameter.grad)
                 parameter.grad = None
+
+    def descend(self, lr: float, weight_decay: float) -> None:
+        """A step of SGD straight from where backward() left the gradients; `gradient` is not made."""
+        for parameter, part in self.trained.items():
+            gradient = part.zero_() if parameter.grad is None else parameter.grad
+            kernels.descend(parameter.detach(), gradient, lr, weight_decay)
+            parameter.grad = None
 
     def load(self, vector: Tensor) -> None:
         self.vector.copy_(vector)

@@ -10,7 +10,7 @@ from fedseq.models.kernels import exact
 def crop_flip(x: Tensor, down: np.ndarray, right: np.ndarray, flipped: np.ndarray) -> Tensor | None:
     """Pixel (r, c) of picture i is x[i, :, r + down[i], c + right[i]], and zero where there is none; then `flipped`
     pictures are mirrored. None where there is no kernel for it."""
-    kernel = exact.library() if exact.in_memory(x, torch.uint8) and _channels_last(x) else None
+    kernel = exact.library() if exact.in_memory(x, torch.uint8) and exact.channels_last(x) else None
     if kernel is None:
         return None
     count, channels, height, width = x.shape
@@ -20,7 +20,3 @@ def crop_flip(x: Tensor, down: np.ndarray, right: np.ndarray, flipped: np.ndarra
     pointers = (down.ctypes.data, right.ctypes.data, flipped.ctypes.data)
     kernel.crop_flip(x.data_ptr(), out.data_ptr(), *pointers, count, height, width, channels)
     return out
-
-
-def _channels_last(x: Tensor) -> bool:
-    return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)

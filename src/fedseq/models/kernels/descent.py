@@ -10,9 +10,9 @@ from fedseq.models.kernels import exact
 
 
 def descend(weights: Tensor, gradient: Tensor, lr: float, weight_decay: float) -> None:
-    """weights <- weights - lr * (gradient + weight_decay * weights), both flat; the gradient may be changed too."""
-    flat = exact.in_memory(weights) and exact.in_memory(gradient) and weights.is_contiguous()
-    kernel = load() if flat and gradient.is_contiguous() else None
+    """weights <- weights - lr * (gradient + weight_decay * weights); the gradient may be changed too."""
+    alike = exact.in_memory(weights) and exact.in_memory(gradient) and weights.stride() == gradient.stride()
+    kernel = load() if alike and (weights.is_contiguous() or exact.channels_last(weights)) else None
     if kernel is None:
         _by_torch(weights, gradient, lr, weight_decay)
     else:

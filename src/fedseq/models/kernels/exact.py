@@ -45,3 +45,7 @@ def in_memory(x: Tensor, dtype: torch.dtype = torch.float32) -> bool:
         and x.device.type == "cpu"
         and x.dtype is dtype
     )
+
+
+def channels_last(x: Tensor) -> bool:
+    return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
