@@ -200,6 +200,18 @@ def test_an_exception_reaches_the_parent_with_its_traceback(engine: ProcessEngin
         list(engine.run(make_jobs(task, Algorithm("broken", correct=partial(fail, error=FedSeqError)))))
 
 
+def spoil(gradient: Tensor, hop: Hop) -> None:
+    hop.start.zero_()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_algorithm_that_changes_where_others_start_is_told_so(task: Task, workers: int) -> None:
+    place = ProcessEngine(task, workers) if workers else SerialEngine(task)
+    with pytest.raises(FedSeqError, match=r"'spoiler' changes hop.start, .* Let it change a copy\."):
+        list(place.run(make_jobs(task, Algorithm("spoiler", correct=spoil))))
+    place.close()
+
+
 def test_the_engine_can_be_used_after_results_were_left_unread(
     engine: ProcessEngine, jobs: list[Job], expected: list[Result]
 ) -> None:

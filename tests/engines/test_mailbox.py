@@ -49,6 +49,17 @@ def test_one_tensor_stays_one_and_a_copy_outlives_the_next_message() -> None:
     mailbox.close()
 
 
+def test_a_large_copy_keeps_its_pages_as_long_as_anybody_looks_at_them() -> None:
+    mailbox, size = Mailbox(), 1 << 18
+    copies = [mailbox.read(mailbox.write(torch.full((size,), float(i))), copy=True) for i in range(3)]
+    part, address = copies[1][5:10], copies[2].data_ptr()
+    del copies
+    later = [mailbox.read(mailbox.write(torch.full((size,), 9.0)), copy=True) for _ in range(3)]
+    assert part.tolist() == [1.0] * 5
+    assert address in {copy.data_ptr() for copy in later}  # what nobody looks at is used again
+    mailbox.close()
+
+
 def test_a_pipe_is_given_a_few_bytes_whatever_is_sent() -> None:
     """More than a pipe holds would block whoever writes to a process that hangs."""
     mailbox = Mailbox()

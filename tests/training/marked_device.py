@@ -40,7 +40,10 @@ class MarkedDevice(TorchFunctionMode):
         name, given = getattr(function, "__name__", ""), dict(kwargs or {})
         if name == "__get__":
             asked = getattr(getattr(function, "__self__", None), "__name__", "")
-            return GPU if asked == "device" and self.holds(args[0]) else function(*args, **given)
+            if asked == "device" and self.holds(args[0]):
+                return GPU
+            found = function(*args, **given)
+            return self.mark(found) if asked == "grad" and self.holds(args[0]) else found  # autograd left it there
         if name in LOOKS_ALONE:
             return function(*args, **given)
         tensors = [leaf for leaf in tree_leaves((args, given)) if isinstance(leaf, Tensor)]

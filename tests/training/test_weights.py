@@ -66,9 +66,10 @@ def test_a_parameter_that_the_loss_does_not_depend_on_has_gradient_zero():
 def test_a_step_from_the_parameters_is_the_step_from_the_flat_gradient() -> None:
     """To the bit; the layer that the loss does not depend on decays alone."""
     x, lr, decay = torch.randn(5, 3, 8, 8), 0.1, 0.01
-    models = [weights.flatten(copy.deepcopy(module)) for module in [nn.ModuleList([Mixed(), nn.Linear(2, 2)])] * 2]
+    module = nn.ModuleDict({"used": Mixed(), "unused": nn.Linear(2, 2)})
+    models = [weights.flatten(copy.deepcopy(module)) for _ in range(2)]
     for model in models:
-        model.module[0](x).square().mean().backward()
+        model.module.get_submodule("used")(x).square().mean().backward()
     models[0].descend(lr, decay)
     models[1].take_gradient()
     models[1].parameters.sub_(models[1].gradient.add_(models[1].parameters, alpha=decay), alpha=lr)

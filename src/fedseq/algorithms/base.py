@@ -28,7 +28,7 @@ UploadAndMemory = tuple[Mapping[str, Tensor], dict[str, Tensor]]
 class Hop:
     """What a client knows while it trains. Vectors hold the model's parameters (not BatchNorm's buffers)."""
 
-    start: Tensor  # the model it was given: the server's, or its predecessor's in a chain
+    start: Tensor  # the model it was given: the server's, or its predecessor's in a chain; not to be changed
     weights: Tensor  # its model now
     message: Mapping[str, Tensor]  # what the server sent beside the model
     memory: Mapping[str, Tensor]  # what it kept from its last visit; empty at the first

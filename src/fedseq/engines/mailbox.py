@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedseq.engines.parcels import as_array, lasting_copy, pack, unpack
+from fedseq.engines.parcels import as_array, copy_numbers, lasting_copy, pack, unpack
 
 _ALIGNMENT = 64
 
@@ -37,7 +37,7 @@ class Mailbox:
         rest = pickle.dumps((pickled, layout))
         memory = self._memory(end + len(rest))
         for (shape, dtype, first), array in zip(layout, arrays, strict=True):
-            np.ndarray(shape, dtype, memory, first)[...] = array
+            copy_numbers(array, np.ndarray(shape, dtype, memory, first))
         memory[end : end + len(rest)] = rest
         return pickle.dumps((end, end + len(rest)))
 

@@ -35,7 +35,7 @@ def run_job(
     for client, visit in job.hops:
         if stopped():
             raise Stopped
-        before = model.vector.clone()
+        before = model.vector.clone() if chain.hops else job.start  # which is what the model holds until a hop counts
         request, shown = replace(job, message=chain.message), _as_shown(task, job, client)
         trained = train_hop(shown, model, request, client, visit, chain.memory.get(client, {}), before)
         if client in job.attackers:

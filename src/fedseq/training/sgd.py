@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedseq.algorithms.base import Hop
 from fedseq.basics import seeds
+from fedseq.basics.errors import FedSeqError
 from fedseq.models import kernels
 from fedseq.options.tables import AUGMENTATIONS
 from fedseq.training.examples import lay_channels_last, model_input, take
@@ -46,7 +47,7 @@ def train_hop(
     model.reset_counters()  # a client elsewhere would start from a module of its own
     keys = (job.round, client, visit)
     rng = seeds.generator(task.seed, job.purpose, *keys)
-    start = before[: len(model.parameters)]
+    start, untouched = before[: len(model.parameters)], before._version
     velocity = None
     if task.momentum:
         velocity = memory["velocity"].clone() if "velocity" in memory else torch.zeros_like(start)
@@ -67,6 +68,10 @@ def train_hop(
                 _step(task, model, job, hop)
                 hop.steps += 1
     upload, new_memory = job.algorithm.finish(hop)
+    if before._version != untouched:
+        raise FedSeqError(
+            f"algorithm '{job.algorithm.name}' changes hop.start, where other clients start too. Let it change a copy."
+        )
     seen = job.epochs * len(task.clients[client])
     if task.privacy is None:
         return Trained(upload, new_memory, float(loss_sum), seen)
