@@ -23,6 +23,7 @@ RATES = (0.02, 0.05, 0.12, 0.3, 0.8)
 TUNING_SEED, SEEDS, EVALUATIONS = 100, "1-5", 3
 BUDGETS = ("rounds", "seconds")
 CENTRAL = "centralized"
+OF_THREE = "--max-clients 3 --min-samples 90"  # speakers with thirty utterances each
 Found = Mapping[str, Mapping[str, Mapping[str, float]]]  # accuracy by setting, budget and learning rate
 
 
@@ -79,7 +80,7 @@ STUDIES = {
     "vowels": Study(
         "vowels", "--evaluate-clients 9", 30, 60.0,
         settings(
-            {"fedseq+ema-size3": Setting(75, "--algorithm fedseq+ema --method exchange --max-clients 3")}, 190, 30
+            {"fedseq+ema-size3": Setting(130, f"--algorithm fedseq+ema --method exchange {OF_THREE}")}, 190, 30
         ),
         "--fraction 1",
     ),
@@ -120,6 +121,8 @@ def accuracies(study: Study, folder: Path) -> dict[str, dict[str, float]]:
     runs = readable(read_all(sorted(file.parent for file in folder.glob("*/config.yaml"))))
     if len(runs) != len(RATES):
         sys.exit(f"{folder} holds {len(runs)} runs and not {len(RATES)}. Start again to go on.")
+    if not any(run.finished for run in runs):
+        sys.exit(f"no rate lets the runs in {folder} end: their setting is wrong.")
     by_rate = {str(run.config.lr): run for run in sorted(runs, key=lambda run: run.config.lr)}
     return {
         budget: {rate: mean_of_last(run, last_round(study, run, budget)) for rate, run in by_rate.items()}
