@@ -40,11 +40,15 @@ def test_what_a_gpu_refuses_is_refused() -> None:
 
 
 @pytest.mark.parametrize("case", RUNS)
-def test_a_run_on_a_gpu_mixes_no_devices(case: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [None, 2])
+def test_a_run_on_a_gpu_mixes_no_devices(case: str, workers: int | None, tmp_path: Path) -> None:
+    """One chain after another in this process, or several at once in workers, where this one does not use the GPU."""
     options = {**SMALL, **RUNS[case]}
-    with MarkedDevice():
-        fedseq.run({**options, "device": "cuda", "rounds": 1}, tmp_path / "gpu")
+    place = {"engine": "processes", "workers": workers} if workers else {}
+    with MarkedDevice() as here:
+        fedseq.run({**options, **place, "device": "cuda", "rounds": 1}, tmp_path / "gpu")
         fedseq.resume(tmp_path / "gpu", rounds=2)  # with what a checkpoint holds
+    assert bool(here.marked) == (workers is None)  # a GPU that is in use does not survive the start of workers
     fedseq.run(options, tmp_path / "cpu")
     for name in ("weights.safetensors", "metrics.jsonl"):
         assert (tmp_path / "gpu" / name).read_bytes() == (tmp_path / "cpu" / name).read_bytes()

@@ -23,14 +23,17 @@ def unknown(kind: str, name: object, valid: Iterable[str]) -> FedSeqError:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Python's own error, the system's, or PyTorch's, which has no type of its own."""
+    """Python's own error, the system's, or PyTorch's, which on CPUs has no type of its own."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     if isinstance(error, ImportError):  # of a library, as the loader says it
         return "failed to map segment" in str(error)
     if isinstance(error, SystemError):  # of a library that had no room for its own error
         return "without exception set" in str(error)
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
+    by_torch = isinstance(error, RuntimeError) and any(
+        words in str(error) for words in ("allocate memory", "out of memory")
+    )
+    return isinstance(error, MemoryError) or by_torch
 
 
 def harmless(text: str) -> str:

@@ -41,13 +41,13 @@ class Mailbox:
         memory[end : end + len(rest)] = rest
         return pickle.dumps((end, end + len(rest)))
 
-    def read(self, where: bytes, copy: bool) -> Any:
-        """The message; without `copy` its tensors lie in the mailbox and are good until the next message."""
+    def read(self, where: bytes, copy: bool, device: str = "cpu") -> Any:
+        """The message; without `copy` its tensors may lie in the mailbox, and are good until the next message."""
         first, last = pickle.loads(where)
         memory = self._memory(last)
         pickled, layout = pickle.loads(memory[first:last])
         arrays: list[np.ndarray] = [np.ndarray(shape, dtype, memory, offset) for shape, dtype, offset in layout]
-        return unpack(pickled, map(lasting_copy, arrays) if copy else arrays)
+        return unpack(pickled, map(lasting_copy, arrays) if copy else arrays, device)
 
     def _memory(self, size: int) -> mmap.mmap:
         if self.memory is None or len(self.memory) < size:

@@ -31,7 +31,7 @@ class TensorsApart:
     def persistent_id(self, thing: Any) -> tuple[int, bool] | None:
         if type(thing) is not Tensor or thing.requires_grad or thing.dtype is torch.bfloat16:  # which numpy has not
             return None
-        if thing.layout is not torch.strided or thing.device.type != "cpu":
+        if thing.layout is not torch.strided:
             return None
         place = self.places.setdefault(id(thing), len(self.tensors))
         if place == len(self.tensors):
@@ -44,15 +44,15 @@ class TensorPickler(TensorsApart, pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, pickled: bytes, arrays: Iterable[np.ndarray]) -> None:
+    def __init__(self, pickled: bytes, arrays: Iterable[np.ndarray], device: str) -> None:
         super().__init__(io.BytesIO(pickled))
-        self.arrays = list(arrays)
+        self.arrays, self.device = list(arrays), device
         self.tensors: dict[int, Tensor] = {}
 
     def persistent_load(self, identity: tuple[int, bool]) -> Tensor:
         place, channels_last = identity
         if place not in self.tensors:
-            tensor = _tensor_on(self.arrays[place])
+            tensor = _tensor_on(self.arrays[place]).to(self.device)
             self.tensors[place] = tensor.permute(0, 3, 1, 2) if channels_last else tensor
         return self.tensors[place]
 
@@ -64,15 +64,15 @@ def pack(thing: Any, pickler: type[TensorsApart] = TensorPickler) -> tuple[bytes
     return stream.getvalue(), packing.tensors
 
 
-def unpack(pickled: bytes, arrays: Iterable[np.ndarray]) -> Any:
-    """The thing; its tensors lie where the arrays do."""
-    return _Unpickler(pickled, arrays).load()
+def unpack(pickled: bytes, arrays: Iterable[np.ndarray], device: str = "cpu") -> Any:
+    """The thing; its tensors lie where the arrays do, or on another device."""
+    return _Unpickler(pickled, arrays, device).load()
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
     """The numbers in the order in which they lie in memory, so that pictures laid out once stay so."""
     channels_last = memory_format(tensor) is torch.channels_last
-    return (tensor.permute(0, 2, 3, 1) if channels_last else tensor).contiguous().numpy()
+    return (tensor.permute(0, 2, 3, 1) if channels_last else tensor).contiguous().cpu().numpy()
 
 
 def lasting_copy(array: np.ndarray) -> np.ndarray:

@@ -4,8 +4,9 @@ Workers are forked. So they share the parent's data, clients and code (a model c
 copy, start in milliseconds, and a dead one is replaced as quickly. Forking a process that has threads is safe only if
 the child needs nothing those threads may have held. A worker does not: it computes with one torch thread, so it never
 waits for OpenMP's pool, which does not survive a fork; it takes no locks of the parent's and writes to no stream; and
-it exits without running the parent's exit handlers. PyTorch's own data loaders rest on the same rules. An accelerator
-in use does not survive a fork, and outside Linux system libraries do not: there the serial engine steps in.
+it exits without running the parent's exit handlers. PyTorch's own data loaders rest on the same rules. CUDA does
+not survive a fork once it is in use, so on a GPU this process leaves it to the workers, each of which has a copy of the
+data there. Outside Linux system libraries do not survive one: there the serial engine steps in.
 
 A worker that has a request and uses no CPU time for a minute hangs: it was stopped, or waits in the kernel for
 something that does not come. It is killed and replaced like one that died. An endless loop cannot be told apart from
@@ -27,6 +28,7 @@ import torch
 
 from fedseq.algorithms.base import Algorithm
 from fedseq.basics.cores import usable_cores
+from fedseq.basics.errors import FedSeqError
 from fedseq.engines.dispatcher import Dispatcher
 from fedseq.engines.mailbox import Mailbox
 from fedseq.engines.serial import SerialEngine
@@ -40,18 +42,18 @@ HANGING_SECONDS = 60  # without CPU time, after which a worker that has a reques
 
 def open_processes(task: Task, config: Config) -> "ProcessEngine | SerialEngine":
     """One worker per core by default; the serial engine, and a warning, where there cannot be workers."""
-    obstacle = _obstacle(task)
+    obstacle = _obstacle()
+    if obstacle and config.device != "cpu":
+        raise FedSeqError(f"there cannot be worker processes on {config.device}: {obstacle}. Use --engine serial.")
     if obstacle:
         warnings.warn(f"clients are computed one after another in this process: {obstacle}.", stacklevel=2)
         return SerialEngine(task)
-    return ProcessEngine(task, config.workers or usable_cores())
+    return ProcessEngine(task, config.workers or usable_cores(), config.device)
 
 
-def _obstacle(task: Task) -> str | None:
+def _obstacle() -> str | None:
     if not sys.platform.startswith("linux"):
         return "worker processes need Linux"
-    if torch.device(task.device).type != "cpu":
-        return f"device {task.device} is not shared between processes"
     if torch.cuda.is_initialized():
         return "CUDA is in use already, and does not survive the start of worker processes"
     if multiprocessing.current_process().daemon:
@@ -62,11 +64,11 @@ def _obstacle(task: Task) -> str | None:
 class _Worker:
     """The parent's side of a worker process."""
 
-    def __init__(self, task: Task):
+    def __init__(self, task: Task, device: str):
         context = multiprocessing.get_context("fork")
         self.inbox, self.outbox = Mailbox(), Mailbox()
         self.connection, far_end = context.Pipe()
-        arguments = (task, self.inbox, self.outbox, far_end, os.getpid())
+        arguments = (task, device, self.inbox, self.outbox, far_end, os.getpid())
         self.process = context.Process(target=serve, args=arguments, daemon=True, name="fedseq-worker")
         with warnings.catch_warnings():  # about threads, see above
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -110,20 +112,21 @@ class _Worker:
 
 
 class ProcessEngine(Dispatcher[_Worker]):
-    def __init__(self, task: Task, workers: int):
+    def __init__(self, task: Task, workers: int, device: str = "cpu"):
         with one_thread():  # before the workers are made, so that they share it
             super().__init__(prepare(task, build(task)))
-        self.workers = [_Worker(self.task) for _ in range(workers)]
+        self.device = device
+        self.workers = [_Worker(self.task, device) for _ in range(workers)]
 
     def run(self, jobs: Sequence[Job], stopped: Callable[[], bool] = never) -> Iterator[Result]:
         unsendable = next((job.algorithm for job in jobs if not _can_be_sent(job.algorithm)), None)
         if unsendable is None:
             return super().run(jobs, stopped)
-        warnings.warn(
-            f"algorithm '{unsendable.name}' cannot be sent to worker processes, so its clients are computed one after "
-            "another. Make it of functions that are defined at the top of a module.",
-            stacklevel=2,
-        )
+        reason = f"algorithm '{unsendable.name}' cannot be sent to worker processes"
+        remedy = "Make it of functions that are defined at the top of a module"
+        if self.device != "cpu":
+            raise FedSeqError(f"{reason}. {remedy}, or use --engine serial.")
+        warnings.warn(f"{reason}, so its clients are computed one after another. {remedy}.", stacklevel=2)
         return SerialEngine(self.task).run(jobs, stopped)
 
     def room(self) -> int:
@@ -146,7 +149,7 @@ class ProcessEngine(Dispatcher[_Worker]):
 
     def cancel(self, handle: _Worker) -> None:
         handle.kill()
-        self.workers[self.workers.index(handle)] = _Worker(self.task)
+        self.workers[self.workers.index(handle)] = _Worker(self.task, self.device)
 
     def close(self) -> None:
         for worker in self.workers:

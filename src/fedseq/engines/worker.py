@@ -41,14 +41,16 @@ class WorkerError(RuntimeError):
     """Something went wrong in a worker; the text holds its traceback."""
 
 
-def serve(task: Task, inbox: Mailbox, outbox: Mailbox, connection: Connection, parent: int) -> None:
+def serve(task: Task, device: str, inbox: Mailbox, outbox: Mailbox, connection: Connection, parent: int) -> None:
+    """A device other than the task's is begun here: CUDA does not survive a fork, but may be begun after it."""
     _become_worker(parent)
-    made: list[FlatModel] = []
+    made: list[tuple[Task, FlatModel]] = []
 
     def reply(where: bytes) -> bytes:
         if not made:
-            made.append(build(task))
-        return outbox.write(answer(task, made[0], inbox.read(where, copy=False)))
+            own = task if device == task.device else task.on(device)
+            made.append((own, build(own)))
+        return outbox.write(answer(*made[0], inbox.read(where, copy=False, device=device)))
 
     while True:
         written = caught(partial(reply, connection.recv_bytes()))

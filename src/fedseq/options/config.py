@@ -238,6 +238,11 @@ class Config:
         usual="processes where they help", **PLACE,
     )  # fmt: skip
 
+    @property
+    def home(self) -> str:
+        """Where the server's model and everybody's data lie; worker processes take to a GPU what they compute there."""
+        return self.device if self.engine == "serial" else "cpu"
+
     def options(self) -> dict[str, Any]:
         """Everything that this run uses, by name, hyper-parameters of rules included."""
         used = {name: getattr(self, name) for name, found in OPTIONS.items() if found.use.holds(self)}

@@ -18,6 +18,7 @@ from fedseq.options.trackers import trackers_of
 from fedseq.options.uses import algorithm_of, watches_exemplars
 
 DEVICES = ("cpu", "cuda", "mps")
+DEVICES_OF = {"processes": ("cpu", "cuda"), "ray": ("cpu",)}  # engines that do not know them all
 
 
 def resolve(given: Mapping[str, Any], before: Mapping[str, Any] | None = None, *, lenient: bool = False) -> Config:
@@ -117,12 +118,13 @@ def _check(config: Config) -> None:
     trackers_of(config.track)
     if watches_exemplars(config) and not config.exemplars:
         raise FedSeqError("--gate-check exemplars needs public exemplars. Leave --exemplars at 1 or more.")
-    if config.device.split(":")[0] not in DEVICES:
+    kind = config.device.split(":")[0]
+    if kind not in DEVICES:
         raise unknown("device", config.device, DEVICES)
-    if config.device != "cpu" and config.engine != "serial":
+    if kind not in DEVICES_OF.get(config.engine, DEVICES):
         raise FedSeqError(
-            f"--engine {config.engine} computes on CPUs: its worker processes cannot share {config.device}. Chains are "
-            f"trained on it one after another with --engine serial; or use --device cpu."
+            f"--engine {config.engine} does not compute on {kind}. Chains are trained on it one after another with "
+            "--engine serial; or use --device cpu."
         )
     if config.holdout is not None and config.holdout_by == "clients" and config.clients_by is None:
         raise FedSeqError("--holdout-by clients needs clients that exist. Say what tells them apart: --clients-by.")

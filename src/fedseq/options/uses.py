@@ -75,9 +75,9 @@ def default_partition(options: Any) -> str | None:
 
 
 def default_engine(options: Any) -> str:
-    """Worker processes where they can be had (Linux) and can help (several cores, no accelerator)."""
-    cores = usable_cores() if sys.platform.startswith("linux") else 1
-    return "processes" if options.device == "cpu" and (cores > 1 or options.workers) else "serial"
+    """Worker processes where they can be had (Linux) and can help (several cores), or are asked for."""
+    cores = usable_cores() if sys.platform.startswith("linux") and options.device == "cpu" else 1
+    return "processes" if cores > 1 or options.workers else "serial"
 
 
 def watches_exemplars(options: Any) -> bool:
@@ -131,8 +131,6 @@ A_GROUP_ESTIMATE = Use(
 A_SCHEDULE = Use("--lr-schedule cosine or linear", lambda options: options.lr_schedule != "constant")
 A_GATE = Use("--gate", lambda options: options.gate)
 AN_ATTACK = Use("--attack", lambda options: options.attack is not None)
-WORKERS = Use(
-    "--engine processes or ray, which compute on CPUs", lambda options: options.engine in ("processes", "ray")
-)
+WORKERS = Use("--engine processes or ray", lambda options: options.engine in ("processes", "ray"))
 RAY = Use("--engine ray", lambda options: options.engine == "ray")
 PLACE = {"role": Role.PLACE}

@@ -143,7 +143,7 @@ def with_kernels(parts: Parts) -> Parts:
     if config.kernels != "torch":
         model = build(task)
         x = model_input(task.test.x[:1], task.test, model.channels_last)
-        obstacle = kernels.obstacle(model.module, x)
+        obstacle = kernels.obstacle(model.module, x) if config.device == "cpu" else f"they are not for {config.device}"
         if config.precision != "float32":
             obstacle = f"they compute in float32, and --precision is {config.precision}"
         if obstacle and config.kernels == "fast":
@@ -236,4 +236,4 @@ def _select(examples: Examples, indices: np.ndarray) -> Examples:
 def initial_weights(config: Config, task: Task, model: FlatModel) -> Tensor:
     if config.init_weights:
         return weights.read(Path(config.init_weights), model)
-    return weights.build_seeded(task.factory, seeds.integer(config.seed, "init"), config.device).vector
+    return weights.build_seeded(task.factory, seeds.integer(config.seed, "init"), task.device).vector

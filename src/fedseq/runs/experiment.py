@@ -125,7 +125,7 @@ def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_en
             reporter.note(f"{' and '.join(damaged)} in {files.path} changed since the run ended")
         engine = make_engine(config, task)  # before the checkpoint, which workers would keep alive
         try:
-            saved = load_checkpoint(files.checkpoints, config.device, partial(damage, files))
+            saved = load_checkpoint(files.checkpoints, config.home, partial(damage, files))
             if saved is None:
                 files.refuse_history()
             files.write_config(config)
@@ -190,7 +190,7 @@ def _under_attack_and_watch(parts: Parts) -> Parts:
                 "--gate-check exemplars needs public exemplars of classes, and this test set gives none. "
                 "Use --gate-check size."
             )
-        task = replace(task, exemplars=parts.exemplars.on(config.device))
+        task = replace(task, exemplars=parts.exemplars.on(config.home))
     return replace(parts, task=task)
 
 

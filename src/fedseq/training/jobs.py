@@ -5,7 +5,7 @@ A task says what is trained on what; a job is one chain of clients; a result is 
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -66,6 +66,14 @@ class Task:
                 digest.update(np.ascontiguousarray(indices[first : first + (1 << 16)], dtype=np.int64).data)
         return digest.hexdigest()[:16]
 
+    def on(self, device: str) -> "Task":
+        check_device(device)
+        return replace(
+            self, device=device, train=self.train.on(device), test=self.test.on(device), frozen=self.frozen.to(device),
+            exemplars=self.exemplars and self.exemplars.on(device),
+            late_labels=None if self.late_labels is None else self.late_labels.to(device),
+        )  # fmt: skip
+
     @cached_property
     def frozen_digest(self) -> str:
         """Of the parameters that are not trained; empty where all are."""
@@ -90,16 +98,16 @@ def make_task(
     num_classes: int,
     loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
 ) -> Task:
-    check_device(config.device)
+    check_device(config.home)
     factory = trained_part(factory, config.train)
     built = build_seeded(factory, seeds.integer(config.seed, "init"))
     if len(built.frozen) and config.init_weights:
         read(Path(config.init_weights), built)
     return Task(
-        factory=factory, train=train.on(config.device), clients=clients, test=test.on(config.device), loss=loss,
+        factory=factory, train=train.on(config.home), clients=clients, test=test.on(config.home), loss=loss,
         num_classes=num_classes, augment=config.augment, batch_size=config.batch_size, momentum=config.momentum,
-        weight_decay=config.weight_decay, clip_norm=config.clip_norm, seed=config.seed, device=config.device,
-        precision=config.precision, frozen=built.frozen.to(config.device), privacy=for_visits(config),
+        weight_decay=config.weight_decay, clip_norm=config.clip_norm, seed=config.seed, device=config.home,
+        precision=config.precision, frozen=built.frozen.to(config.home), privacy=for_visits(config),
     )  # fmt: skip
 
 
