@@ -144,6 +144,26 @@ def test_a_worker_that_cannot_be_replaced_ends_the_run_with_what_is_missing(
     engine.close()
 
 
+def test_workers_that_were_made_before_one_that_could_not_be_are_ended(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that had just begun missed the SIGTERM of Python's exit, which then waited for it for ever."""
+    made = []
+
+    class Third(processes._Worker):
+        def __init__(self, *arguments: Any) -> None:
+            if len(made) == 2:
+                raise OSError(errno.EMFILE, "Too many open files")
+            super().__init__(*arguments)
+            made.append(self.process.pid)
+
+    monkeypatch.setattr(processes, "_Worker", Third)
+    with pytest.raises(OSError, match="Too many open files"):
+        ProcessEngine(task, 4)
+    assert len(made) == 2
+    assert not any(is_running(pid) for pid in made)
+
+
 def test_one_sigterm_ends_a_run_whose_workers_hang(tmp_path: Path) -> None:
     words = ["--dataset", "digits", "--method", "random", "--out", "run", "--engine", "processes", "--workers", "2"]
     started = fedseq("run", *words, "--rounds", "100000")

@@ -39,3 +39,20 @@ def kill_and_return(fed: Running, tmp_path: Path) -> None:
     # FedDyn's memory of client 2 is that of round 1: it was on its disk, and round 2 never counted.
     expected = on_one_machine(tmp_path / "longer", missing=[(2, 2)], method="random", gate=False, rounds=3)
     assert checksum(out) == checksum(expected)
+
+
+@pytest.mark.timeout(500)  # less than one deadline
+def test_a_node_that_does_not_say_who_it_is_costs_no_deadline(tmp_path):
+    """Known from round 1, node 2 is connected afterwards, is asked, and never answers; two rounds go on without it."""
+    with running(tmp_path / "fed", NODES, options=OPTIONS) as fed:
+        out = tmp_path / "out"
+        fed.run(*BRIEF, f"out={out}", "rounds=1")
+        use_client(fed, "")
+        app = fed.folder / "app" / "client_app.py"
+        silent = 'def hello(message, context):\n    while context.node_config["partition-id"] == 2: signal.pause()\n'
+        app.write_text(app.read_text().replace("def hello(message, context):\n", silent))
+        said = fed.run(*BRIEF, f"out={out}", "rounds=3", "wait=20", "hop-deadline=600")
+    assert "clients [2] are not connected; going on without them until they are" in said
+    assert [[hop["client"] for hop in line["skipped"]] for line in lines(out)] == [[], [2], [2]]
+    expected = on_one_machine(tmp_path / "expected", missing=[(2, 2), (3, 2)], method="random", gate=False, rounds=3)
+    assert checksum(out) == checksum(expected)

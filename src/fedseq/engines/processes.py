@@ -116,7 +116,13 @@ class ProcessEngine(Dispatcher[_Worker]):
         with one_thread():  # before the workers are made, so that they share it
             super().__init__(prepare(task, build(task)))
         self.device = device
-        self.workers = [_Worker(self.task, device) for _ in range(workers)]
+        self.workers: list[_Worker] = []
+        try:
+            for _ in range(workers):
+                self.workers.append(_Worker(self.task, device))
+        except BaseException:  # too few open files, or Ctrl-C: those that were made would be waited for at the exit
+            self.close()
+            raise
 
     def run(self, jobs: Sequence[Job], stopped: Callable[[], bool] = never) -> Iterator[Result]:
         unsendable = next((job.algorithm for job in jobs if not _can_be_sent(job.algorithm)), None)
