@@ -28,7 +28,7 @@ def test_the_papers_presets_are_the_defaults(name):
 def test_the_presets_of_the_paper_and_the_record():
     paper = {f"paper-{rule}-{data}" for rule in ("fedavg", "fedseq", "fedseq-feddyn", "fedseqinter")
              for data in ("cifar10", "cifar100")}  # fmt: skip
-    assert set(presets()) == paper | {"record-cifar10"}
+    assert set(presets()) == paper | {"record-cifar10", "record-cifar100"}
     record = resolve(read_preset("record-cifar10"))
     assert (record.algorithm, dict(record.rules)) == ("fedseq+lookahead+window", {"lookahead": 0.9, "window": 5})
     assert (record.method, record.min_samples, record.lr, record.joined) == ("exchange", 1000, 0.02, 5)
