@@ -20,7 +20,7 @@ test: install  ## set up and run the whole test suite
 
 # A tenth of each piece, and another tenth with each seed: make soak FEDSEQ_SOAK_SHARE=0.1 FEDSEQ_SOAK_SEED=3
 # One piece: make soak ONLY=damaged
-soak: install  ## kills, damages, shortages and hostile folders by the hundred, with counts (a quarter of an hour)
+soak: install  ## kills, damages, shortages and hostile folders by the hundred, with counts (half an hour)
 	FEDSEQ_SOAK=1 $(BIN)/pytest -q -n 0 $(if $(ONLY),-k '$(ONLY)') --timeout 36000 \
 		tests/soak tests/runs/test_reliability.py tests/engines tests/flower
 

@@ -32,7 +32,6 @@ def load(name: str, data_dir: Path | None, wanted: Wanted, progress: Progress) -
     counts = [len(each) for each in windows]
     x, y = np.concatenate(windows), np.repeat(labels, counts)
     asked = {key: np.repeat(_chosen(columns, key), counts) for key in wanted.columns}
-    progress(1, 1, "reading sessions")
     return Dataset(
         name, x, y, x[:0], y[:0], CATALOG[name].class_names, (), (),
         {key: Column(values, values[:0]) for key, values in asked.items()}, alike=(0, 2),
