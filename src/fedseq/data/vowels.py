@@ -26,7 +26,6 @@ def load(name: str, data_dir: Path | None, wanted: Wanted, progress: Progress) -
         if column != SPEAKER:
             raise unknown("column", column, [SPEAKER])
     columns = {column: Column(y_train + 1, y_test + 1) for column in wanted.columns}
-    progress(1, 1, "reading utterances")
     return Dataset(
         name, x_train, y_train, x_test, y_test, CATALOG[name].class_names, (), (), columns, alike=(0, 2)
     )  # fmt: skip
