@@ -28,7 +28,7 @@ def finish(hop, keep):  # on a client, after its last step: what it uploads besi
 
 
 def init(weights, setting):  # on the server, once: what its state holds beside the model
-    return {"c": torch.zeros(setting.num_parameters)}
+    return {"c": torch.zeros_like(weights[: setting.num_parameters])}
 
 
 def message(state):  # on the server, every round: what the clients are sent beside the model

@@ -11,6 +11,7 @@ import pytest
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.data.dataset import Dataset
+from fedseq.data.natural import column_values
 from fedseq.options.resolve import resolve
 from fedseq.runs.assembly import deal, read_dataset
 from fedseq.training.reporter import QUIET
@@ -63,6 +64,22 @@ def test_a_csv_file_round_trip(tmp_path: Path, holdout_by: str) -> None:
         assert (len(clients), set(owners.test)) == (2, {2, 3})
     else:  # halves of 3, 2, 3 and 2, rounded to even: 2, 1, 2 and 1
         assert sorted(Counter(owners.test.tolist()).items()) == [(0, 2), (1, 1), (2, 2), (3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        (["-3", "7"], [-3, 7]),
+        (["007", "7"], ["007", "7"]),
+        (["--1", "1"], ["--1", "1"]),
+        (["12345678901234567890", "1"], ["12345678901234567890", "1"]),
+        (np.array([1.0, 2.0]), [1, 2]),
+        (np.array([1e19, 2e19]), ["1e+19", "2e+19"]),
+        (np.array([2**63, 2**63 + 1], dtype=np.uint64), ["9223372036854775808", "9223372036854775809"]),
+    ],
+)
+def test_clients_are_told_apart_by_what_they_are_called(values: Any, kept: list[int | str]) -> None:
+    assert column_values("a.csv", "hospital", values).tolist() == kept
 
 
 def test_a_parquet_table_in_two_files_round_trip(tmp_path: Path) -> None:

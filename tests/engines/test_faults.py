@@ -148,14 +148,14 @@ def test_workers_that_were_made_before_one_that_could_not_be_are_ended(
     task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that had just begun missed the SIGTERM of Python's exit, which then waited for it for ever."""
-    made = []
+    made: list[int] = []
 
     class Third(processes._Worker):
         def __init__(self, *arguments: Any) -> None:
             if len(made) == 2:
                 raise OSError(errno.EMFILE, "Too many open files")
             super().__init__(*arguments)
-            made.append(self.process.pid)
+            made.append(self.process.pid or 0)
 
     monkeypatch.setattr(processes, "_Worker", Third)
     with pytest.raises(OSError, match="Too many open files"):

@@ -20,6 +20,7 @@ from report.builders import make_run
         ("data_dir", "/data/a,b", ["/data/a,b"]),
         ("dataset", "npz:a,b.npz", ["npz:a,b.npz"]),
         ("clip_norm", "null,1", [None, 1.0]),
+        ("window", "2-4", [2, 3, 4]),  # of a rule
     ],
 )
 def test_values_of_an_option(name, given, expected):

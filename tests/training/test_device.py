@@ -1,5 +1,6 @@
 """Code names no device: on a GPU that only seems to be there, runs give the bits that they have on the CPU."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,30 @@ def test_a_run_on_a_gpu_mixes_no_devices(case: str, workers: int | None, tmp_pat
     fedseq.run(options, tmp_path / "cpu")
     for name in ("weights.safetensors", "metrics.jsonl"):
         assert (tmp_path / "gpu" / name).read_bytes() == (tmp_path / "cpu" / name).read_bytes()
+
+
+def test_a_loss_with_weights_goes_to_the_gpu_with_the_data(tmp_path: Path) -> None:
+    pair = (torch.randn(8, 3), torch.arange(8) % 2)
+    run = partial(
+        fedseq.federate, lambda: torch.nn.Linear(3, 2), [pair, pair], pair, "fedavg", rounds=1, workers=1,
+        loss=torch.nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0])),
+    )  # fmt: skip
+    with MarkedDevice():
+        there = run(device="cuda", folder=tmp_path / "gpu")
+    assert there.metrics == run(folder=tmp_path / "cpu").metrics
+
+
+def test_workers_without_a_gpu_say_so_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(
+        fedseq.FedSeqError, match=r"'cuda' cannot be used by worker processes: .*\. Use --device cpu\.$"
+    ):
+        fedseq.run({**SMALL, "engine": "processes", "workers": 2, "device": "cuda"}, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_gpu_is_not_filled_with_a_worker_for_each_core() -> None:
+    with pytest.raises(fedseq.FedSeqError, match=r"Say how many: --workers 2, or --engine serial"):
+        fedseq.run({**SMALL, "engine": "processes", "device": "cuda"})
 
 
 def test_a_model_is_used_on_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

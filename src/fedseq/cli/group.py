@@ -42,7 +42,7 @@ def main(arguments: Namespace) -> None:
 
     config = config_from(arguments)
     epochs = [coerce("pretrain_epochs", word) for word in str(arguments.pretrain_epochs).split(",")]
-    if min(epochs) < 1:
+    if any(count is None or count < 1 for count in epochs):
         raise FedSeqError("--pretrain-epochs must be 1 or more.")
     console = make_console()
     with ConsoleReporter(console) as reporter:

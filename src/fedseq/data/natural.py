@@ -4,6 +4,7 @@ A test set is the source's own, or held out of the examples: a share of the grou
 clients or people, or a share of each client's examples.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,6 +14,8 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.data.dataset import Column, Dataset, Owners, Scaling
 
 CLIENTS, EXAMPLES = "clients", "examples"
+LARGEST, LARGEST_EXACT = np.iinfo(np.int64).max, 2**53  # whole numbers; beyond the latter floats are not exact
+WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 def column_values(where: str, name: str, values: Sequence[object] | np.ndarray) -> np.ndarray:
@@ -20,14 +23,14 @@ def column_values(where: str, name: str, values: Sequence[object] | np.ndarray) 
     found = np.asarray(values)
     if found.ndim != 1:
         raise FedSeqError(f"{where}: {name} has shape {list(found.shape)}; it must name one client for each example.")
-    if found.dtype.kind in "iu":
+    if found.dtype.kind in "iu" and (found <= LARGEST).all():
         return found.astype(np.int64)
-    if found.dtype.kind == "f" and np.isfinite(found).all() and (found == np.rint(found)).all():
+    if found.dtype.kind == "f" and (np.abs(found) <= LARGEST_EXACT).all() and (found == np.rint(found)).all():
         return found.astype(np.int64)
     words = np.array(["" if _is_missing(value) else str(value).strip() for value in found.tolist()])
     if not words.all():
         raise FedSeqError(f"{where}: example {int(np.argmin(words != '')) + 1} has no {name}; every example needs one.")
-    whole = all(word.lstrip("-").isdecimal() and str(int(word)) == word for word in words.tolist())
+    whole = all(WHOLE.fullmatch(word) and str(int(word)) == word for word in words.tolist())
     return words.astype(np.int64) if whole else words
 
 

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 from torch import Tensor
 
 from fedseq.basics.errors import FedSeqError
+from fedseq.engines.parcels import forget_spare_pages
 from fedseq.engines.worker import Batches, Reply, Request
 from fedseq.training.evaluation import Evaluation, fold, num_batches
 from fedseq.training.jobs import Job, Result, Task, never
@@ -101,6 +102,7 @@ class Dispatcher(ABC, Generic[Handle]):
         for order in self.orders:
             order.fail(RuntimeError("the engine was closed before this was computed"))
         self.busy.clear()
+        forget_spare_pages()
 
     def finish(self, order: _Order, stopped: Callable[[], bool]) -> None:
         """A worker that hangs does not delay a stop for long: whatever is under way then is begun anew elsewhere."""

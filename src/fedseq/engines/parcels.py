@@ -17,6 +17,7 @@ from fedseq.training.examples import memory_format
 
 _LARGE = 1 << 20
 _SPARE = 1 << 29  # bytes that are kept for each size of copies: those of a round's clients
+_POPULATE = getattr(mmap, "MAP_POPULATE", 0)  # Linux alone has it
 _spare_pages: dict[int, deque[mmap.mmap]] = {}
 
 
@@ -90,9 +91,13 @@ def lasting_copy(array: np.ndarray) -> np.ndarray:
     return copy
 
 
+def forget_spare_pages() -> None:
+    _spare_pages.clear()
+
+
 def _fresh_pages(size: int) -> mmap.mmap:
     """All of them are asked for at once, which costs less than a fault for each."""
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _POPULATE)
 
 
 def copy_numbers(source: np.ndarray, target: np.ndarray) -> None:

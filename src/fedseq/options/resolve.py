@@ -111,6 +111,8 @@ def _check(config: Config) -> None:
         check_criterion(config.approximator if estimates else None, config.metric if estimates else None, config.method)
     if rules.get("scaffold_option") == 2 and config.momentum:
         raise FedSeqError("scaffold option 2 needs plain SGD. Set --momentum 0 or use --scaffold-option 1.")
+    if "relay" in config.algorithm.split("+") and config.momentum:
+        raise FedSeqError("relay has a momentum of its own. Set --momentum 0.")
     check_privacy(config)
     if config.attack is not None:
         parse_attack(config.attack)
@@ -125,6 +127,10 @@ def _check(config: Config) -> None:
         raise FedSeqError(
             f"--engine {config.engine} does not compute on {kind}. Chains are trained on it one after another with "
             "--engine serial; or use --device cpu."
+        )
+    if kind != "cpu" and config.engine == "processes" and not config.workers:
+        raise FedSeqError(
+            f"each worker process takes memory of its own on {kind}. Say how many: --workers 2, or --engine serial."
         )
     if config.holdout is not None and config.holdout_by == "clients" and config.clients_by is None:
         raise FedSeqError("--holdout-by clients needs clients that exist. Say what tells them apart: --clients-by.")

@@ -143,7 +143,7 @@ def _label(run: Run, twins: Sequence[Run], brief: bool) -> str:
     used = [twin.config.options() for twin in twins]
     for name, value in own.items():
         values = [options.get(name) for options in used]
-        usual = value == base.get(name) or value == statistics.mode(values)
+        usual = value == base.get(name) or 2 * values.count(value) > len(values)
         if _tells_runs_apart(name) and len(set(values)) > 1 and not (brief and usual and name not in ALWAYS_SHOWN):
             shown.append(_option(name, value))
     return " ".join([run.config.algorithm, *([f"({', '.join(shown)})"] if shown else [])])

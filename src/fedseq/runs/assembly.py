@@ -143,7 +143,9 @@ def with_kernels(parts: Parts) -> Parts:
     if config.kernels != "torch":
         model = build(task)
         x = model_input(task.test.x[:1], task.test, model.channels_last)
-        obstacle = kernels.obstacle(model.module, x) if config.device == "cpu" else f"they are not for {config.device}"
+        obstacle = kernels.obstacle(model.module, x)
+        if config.device != "cpu":
+            obstacle = f"they compute on CPUs, and --device is {config.device}"
         if config.precision != "float32":
             obstacle = f"they compute in float32, and --precision is {config.precision}"
         if obstacle and config.kernels == "fast":

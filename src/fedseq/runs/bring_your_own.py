@@ -130,31 +130,44 @@ def _resolve_own(
 
 
 def _check_pairs(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
-    """Every client and the test set: examples, as many inputs as targets, and targets of one kind."""
+    """Every client and the test set: examples, as many inputs as targets, and all of one kind and shape."""
     if len(pairs) == 1:
         raise FedSeqError("there are no clients. Give a list with an (x, y) pair for each.")
+    first_x, first_y = pairs[0]
     for number, (x, y) in enumerate(pairs):
         who = "the test set" if number == len(pairs) - 1 else f"client {number}"
         if len(x) != len(y):
             raise FedSeqError(f"{who} has {len(x)} inputs and {len(y)} targets.")
         if not len(y):
             raise FedSeqError(f"{who} has no examples. {'Give some.' if who == 'the test set' else 'Leave it out.'}")
+        for what, own, first in (("inputs", x, first_x), ("targets", y, first_y)):
+            if own.shape[1:] != first.shape[1:]:
+                shapes = f"{list(own.shape[1:])}, and those of client 0 {list(first.shape[1:])}"
+                raise FedSeqError(f"{what} of {who} have the shape {shapes}. Give all of one shape.")
     kinds = {y.is_floating_point() for _, y in pairs}
     if len(kinds) > 1:
         raise FedSeqError("some targets are classes (integers) and some are numbers (floats). Give all of one kind.")
 
 
 def _check_model(task: Task) -> None:
-    """Two examples through the model and the loss, so that what does not fit is told here and not by a worker."""
-    if not task.train.y.is_floating_point() and len(task.train.y) and int(task.train.y.min()) < 0:
-        raise FedSeqError(f"class {int(task.train.y.min())} is negative. Classes are numbered from 0.")
+    """Some examples through the model and the loss, so that what does not fit is told here, not by a worker: two, and
+    one of the largest class, for which the model may have no output.
+    """
     model = build(task)
-    two = replace(task.train, x=task.train.x[:2], y=task.train.y[:2])
-    try:
-        for outputs, part in predict(model, model.vector.clone(), two):
-            task.loss(outputs, two.y[part])
-    except Exception as error:  # whatever a user's code may raise
-        raise FedSeqError(f"the model or the loss cannot take a client's examples: {in_short(error)}") from error
+    for whose, examples in (("a client's", task.train), ("the test set's", task.test)):
+        if not len(examples.y):
+            continue
+        if not examples.y.is_floating_point() and int(examples.y.min()) < 0:
+            raise FedSeqError(f"class {int(examples.y.min())} is negative. Classes are numbered from 0.")
+        try:
+            largest = int(examples.y.reshape(len(examples.y), -1).amax(1).argmax())
+            chosen = [0, min(1, len(examples.y) - 1), largest]
+            some = replace(examples, x=examples.x[chosen], y=examples.y[chosen], owner=None)
+            losses = [task.loss(outputs, some.y[part]) for outputs, part in predict(model, model.vector.clone(), some)]
+        except Exception as error:  # whatever a user's code may raise
+            raise FedSeqError(f"the model or the loss cannot take {whose} examples: {in_short(error)}") from error
+        if any(loss.numel() != 1 for loss in losses):
+            raise FedSeqError("the loss gives several numbers for a batch. Let it give their mean.")
 
 
 def _checked_groups(groups: Sequence[Sequence[int]], clients: Sequence[np.ndarray]) -> list[Unit]:

@@ -29,8 +29,9 @@ def read_values(name: str, given: Any) -> list[Any]:
         return [coerce(name, given)]
     words = [word.strip() for word in given.split(",") if word.strip()]
     found: list[Any] = []
+    options = all_options()
     for word in words:
-        ends = re.fullmatch(r"(\d+)-(\d+)", word) if name in OPTIONS and int in OPTIONS[name].kinds else None
+        ends = re.fullmatch(r"(\d+)-(\d+)", word) if name in options and int in options[name].kinds else None
         if ends is None:
             found.append(coerce(name, word))
             continue

@@ -4,6 +4,7 @@ A task says what is trained on what; a job is one chain of clients; a result is 
 """
 
 import hashlib
+import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -69,7 +70,8 @@ class Task:
     def on(self, device: str) -> "Task":
         check_device(device)
         return replace(
-            self, device=device, train=self.train.on(device), test=self.test.on(device), frozen=self.frozen.to(device),
+            self, device=device, loss=self.loss.to(device) if isinstance(self.loss, nn.Module) else self.loss,
+            train=self.train.on(device), test=self.test.on(device), frozen=self.frozen.to(device),
             exemplars=self.exemplars and self.exemplars.on(device),
             late_labels=None if self.late_labels is None else self.late_labels.to(device),
         )  # fmt: skip
@@ -82,11 +84,39 @@ class Task:
 
 
 def check_device(device: str) -> None:
+    obstacle = _device_obstacle(device)
+    if obstacle:
+        raise FedSeqError(f"device '{device}' cannot be used here: {obstacle}.")
+
+
+def check_device_of_workers(device: str) -> None:
+    """Tried in a process of its own: CUDA does not survive the start of workers once it is in use here."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: theirs.send(_device_obstacle(device)), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        obstacle = ours.recv()
+    except EOFError:
+        obstacle = "the process that tried it died"
+    process.join()
+    if obstacle:
+        raise FedSeqError(f"device '{device}' cannot be used by worker processes: {obstacle}.")
+
+
+def _device_obstacle(device: str) -> str | None:
+    """Why, and what to do."""
+    if torch.cuda._is_in_bad_fork():
+        return (
+            "CUDA was used or looked at before they were started. Start anew, with PYTORCH_NVML_BASED_CUDA_CHECK=1 in "
+            "the environment if it was torch.cuda.is_available() that looked, or use --engine serial"
+        )
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise FedSeqError(f"device '{device}' cannot be used here: {reason} Use --device cpu.") from None
+        return f"{str(error).splitlines()[0].rstrip('.')}. Use --device cpu"
+    return None
 
 
 def make_task(
@@ -98,7 +128,10 @@ def make_task(
     num_classes: int,
     loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
 ) -> Task:
-    check_device(config.home)
+    if config.home == config.device:
+        check_device(config.device)
+    else:
+        check_device_of_workers(config.device)
     factory = trained_part(factory, config.train)
     built = build_seeded(factory, seeds.integer(config.seed, "init"))
     if len(built.frozen) and config.init_weights:

@@ -90,7 +90,8 @@ def _backward(task: Task, model: FlatModel, batch: np.ndarray, rng: np.random.Ge
 
 def _step(task: Task, model: FlatModel, job: Job, hop: Hop) -> None:
     """One step of SGD; the gradient becomes one vector only for those who change it as a whole."""
-    correct, velocity, gradient, weights = job.algorithm.correct, hop.velocity, model.gradient, model.parameters
+    correct, gradient, weights = job.algorithm.correct, model.gradient, model.parameters
+    velocity = hop.velocity if task.momentum else None  # an algorithm may have one of its own there
     if correct is None and task.clip_norm is None and velocity is None:
         model.descend(job.lr, task.weight_decay)
         return
