@@ -53,6 +53,7 @@ PARTS = (
         paper=("FedAvg", "FedDyn", "FedSeq", "FedSeq + FedDyn"),
         drawn_beside=("cifar10-paper",),
     ),
+    Part("cifar10-record-long", "cifar10"),
     Part("cifar100-record", "cifar100", paper=("FedAvg", "FedSeq", "FedSeq + FedDyn")),
     Part("cifar10-tuning", "cifar10", by_folder=True),
     Part("cifar10-fedavg-tuning", "cifar10", by_folder=True),
