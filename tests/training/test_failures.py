@@ -11,6 +11,7 @@ import fedseq
 from fedseq.basics.errors import FedSeqError
 from fedseq.options.clock import Clock
 from fedseq.options.resolve import resolve
+from fedseq.training.chains import _all_finite
 from fedseq.training.failures import attackers, failing_hops
 from fedseq.training.gate import limit, reason_to_reject
 
@@ -175,3 +176,9 @@ class TestGate:
         whole = fedseq.run({**options, "rounds": 6}, tmp_path / "whole")
         fedseq.run({**options, "rounds": 3}, tmp_path / "parts")
         assert fedseq.resume(tmp_path / "parts", rounds=6).metrics == whole.metrics
+
+
+def test_large_numbers_whose_sum_overflows_are_finite() -> None:
+    assert _all_finite(torch.full((10,), 3e38))
+    for bad in (float("nan"), float("inf"), -float("inf")):
+        assert not _all_finite(torch.tensor([1.0, bad, float("inf")]))
