@@ -9,6 +9,8 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -123,3 +125,13 @@ def test_an_npz_of_zeros_that_would_fill_the_memory(tmp_path: Path) -> None:
     assert (tmp_path / "data.npz").stat().st_size < 10**6
     with pytest.raises(FedSeqError, match=r"would grow from 0\.\d+ MB to 0\.629 GB"):
         load_dataset(f"npz:{tmp_path / 'data.npz'}")
+
+
+def test_a_parquet_table_of_one_value_that_would_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "data.parquet"
+    block = pa.table({"x": np.zeros(7_000_000), "label": np.zeros(7_000_000, np.int64)})
+    with pq.ParquetWriter(path, block.schema) as writer:
+        for _ in range(5):
+            writer.write_table(block)
+    with pytest.raises(FedSeqError, match=r"would grow from 0\.\d+ MB to 0\.56 GB"):  # 70 million values
+        load_dataset(f"parquet:{path}")

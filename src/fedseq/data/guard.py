@@ -8,6 +8,8 @@ from types import ModuleType
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import open_plain
 
+_LARGE = 500_000_000  # bytes up to which a file may have shrunk as much as it likes
+_DENSEST = 100  # times
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -20,6 +22,12 @@ def refuse_web_page(path: Path) -> None:
         raise FedSeqError(f"{path} cannot be read: {error.strerror}.") from error
     if start.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"<"):
         raise FedSeqError(f"{path}: this is a web page, not data; the download probably failed. Delete it.")
+
+
+def refuse_growth(path: Path, packed: int, size: int) -> None:
+    """Zeros, a thousandth of their size in a file, could fill any memory. Data does not shrink to a hundredth."""
+    if size > max(_LARGE, _DENSEST * packed):
+        raise FedSeqError(f"{path} would grow from {packed / 1e6:.3g} MB to {size / 1e9:.3g} GB: that is no data.")
 
 
 def md5(path: Path) -> str:

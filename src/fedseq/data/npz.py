@@ -20,12 +20,10 @@ import numpy as np
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.data.dataset import Arrays, Column, Dataset, Progress, Wanted, half_scaled
-from fedseq.data.guard import refuse_web_page
+from fedseq.data.guard import refuse_growth, refuse_web_page
 from fedseq.data.natural import column_values
 
 _CHANNELS = (1, 3, 4)
-_LARGE = 500_000_000  # bytes up to which an archive may shrink as much as it likes
-_DENSEST = 100
 # What numpy raises for damaged files: from the zip archive, the header (parsed as Python literals) or the contents.
 _DAMAGE = (
     OSError,
@@ -116,12 +114,10 @@ def opened_npz(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
 
 
 def _refuse_bomb(path: Path) -> None:
-    """Zeros, a thousandth of their size in a file, could fill any memory. Data does not shrink to a hundredth."""
     with zipfile.ZipFile(path) as archive:
         inside = archive.infolist()
     size, packed = sum(entry.file_size for entry in inside), sum(entry.compress_size for entry in inside)
-    if size > max(_LARGE, _DENSEST * packed):
-        raise FedSeqError(f"{path} would grow from {packed / 1e6:.3g} MB to {size / 1e9:.3g} GB: that is no data.")
+    refuse_growth(path, packed, size)
 
 
 def read_array(path: Path) -> np.ndarray:

@@ -11,11 +11,12 @@ import numpy as np
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.data.dataset import Arrays, Progress, check_classes
-from fedseq.data.guard import optional, refuse_web_page
+from fedseq.data.guard import optional, refuse_growth, refuse_web_page
 from fedseq.data.images import Encoded, decode_all
 from fedseq.options.datasets import DatasetFacts
 
 IMAGE_COLUMNS = ("img", "image")
+_BYTES = 8  # of a number, as it is read
 _ROWS_AT_ONCE = 1000  # keeps little more than the decoded pictures in memory
 
 
@@ -118,6 +119,7 @@ def _opened(file: Path) -> Iterator[Any]:
     arrow, parquet = optional("pyarrow"), optional("pyarrow.parquet")
     try:
         with parquet.ParquetFile(file) as table:
+            refuse_growth(file, file.stat().st_size, table.metadata.num_rows * table.metadata.num_columns * _BYTES)
             yield table
     except (arrow.ArrowException, OSError, ValueError, KeyError) as error:  # the last two: names of columns
         raise FedSeqError(f"{file} is damaged or no parquet file: {error}. Get the file again.") from error
