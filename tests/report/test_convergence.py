@@ -126,7 +126,7 @@ def test_labels_tell_what_differs_and_no_more(tmp_path):
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_run_is_called_the_same_in_whatever_order_it_is_given(tmp_path, first):
     """Each of the two differs from the defaults in one option, of which the other has the default."""
-    found = runs(make_run(tmp_path / "a", [0.5], lr=0.1), make_run(tmp_path / "b", [0.5], batch_size=8))
+    found = runs(make_run(tmp_path / "a", [0.5], lr=0.1), make_run(tmp_path / "b", [0.5, 0.6], batch_size=8))
     names = ["fedavg (lr 0.1)", "fedavg (batch size 8)"]
     assert labels([found[first], found[1 - first]]) == [names[first], names[1 - first]]
 

@@ -136,14 +136,14 @@ def _twins(run: Run, runs: Sequence[Run]) -> list[Run]:
 
 
 def _label(run: Run, twins: Sequence[Run], brief: bool) -> str:
-    """The options in which the twins differ; in brief, without those that are as usual."""
+    """The options in which the twins differ; in brief, without those that are as usual, or say how long a run is."""
     shown = []
     own = run.config.options()
     base = defaults(run.config, "method") | {"method": defaults(run.config).get("method")}  # a metric goes with it
     used = [twin.config.options() for twin in twins]
     for name, value in own.items():
         values = [options.get(name) for options in used]
-        usual = value == base.get(name) or 2 * values.count(value) > len(values)
+        usual = value == base.get(name) or 2 * values.count(value) > len(values) or role_of(name) is Role.EXTENT
         if _tells_runs_apart(name) and len(set(values)) > 1 and not (brief and usual and name not in ALWAYS_SHOWN):
             shown.append(_option(name, value))
     return " ".join([run.config.algorithm, *([f"({', '.join(shown)})"] if shown else [])])
