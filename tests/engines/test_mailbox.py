@@ -49,6 +49,30 @@ def test_one_tensor_stays_one_and_a_copy_outlives_the_next_message() -> None:
     mailbox.close()
 
 
+def test_what_lies_there_unchanged_is_not_written_again() -> None:
+    mailbox, model, other = Mailbox(), torch.ones(5), torch.full((5,), 2.0)
+
+    def arrives(*tensors: torch.Tensor) -> list[list[float]]:
+        return [each.tolist() for each in mailbox.read(mailbox.write(tensors, unchanged=model), copy=True)]
+
+    def spoil() -> None:
+        """So that one can see whether it is written again."""
+        mailbox.read(mailbox.write((model, other), unchanged=model), copy=False)[0].fill_(7.0)
+
+    assert arrives(model, other) == [[1.0] * 5, [2.0] * 5]
+    spoil()
+    assert arrives(model, other) == [[7.0] * 5, [2.0] * 5]  # it was not; what stands behind it was
+    model.add_(2.0)
+    assert arrives(model, other) == [[3.0] * 5, [2.0] * 5]  # another version of it
+    spoil()
+    assert arrives(other, model) == [[2.0] * 5, [3.0] * 5]  # at another place
+    assert arrives(model, other) == [[3.0] * 5, [2.0] * 5]  # something else lay there
+    spoil()
+    model = model.clone()
+    assert arrives(model, other) == [[3.0] * 5, [2.0] * 5]  # another tensor
+    mailbox.close()
+
+
 def test_a_large_copy_keeps_its_pages_as_long_as_anybody_looks_at_them() -> None:
     mailbox, size = Mailbox(), 1 << 18
     copies = [mailbox.read(mailbox.write(torch.full((size,), float(i))), copy=True) for i in range(3)]

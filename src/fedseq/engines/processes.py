@@ -79,7 +79,7 @@ class _Worker:
 
     def send(self, request: Request) -> None:
         self.seconds_without = 0
-        where = self.inbox.write(request)
+        where = self.inbox.write(request, unchanged=request.start if isinstance(request, Job) else request.weights)
         with contextlib.suppress(ConnectionError):  # it is dead, as `receive` will find
             self.connection.send_bytes(where)
 
