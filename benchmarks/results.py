@@ -47,6 +47,7 @@ def runs_in(folder: str) -> list[Run]:
 PARTS = (
     Part("cifar10-check", "cifar10"),
     Part("cifar10-paper", "cifar10", paper=("FedAvg", "FedSeq", "FedSeq + FedDyn")),
+    Part("cifar10-controls", "cifar10", by_folder=True),
     Part(
         "cifar10-record",
         "cifar10",
