@@ -296,6 +296,14 @@ class TestBringYourOwn:
         with pytest.raises(FedSeqError, match=words):
             fedseq.federate(**parts, folder=tmp_path / "own", rounds=1, engine="serial")
 
+    def test_a_class_that_nobody_holds_is_told(self, tmp_path):
+        clients, (x, _) = own_parts()
+        with pytest.warns(UserWarning, match=r"no client holds class 2 and 1 more, which the test set has"):
+            fedseq.federate(
+                lambda: nn.Linear(5, 4), clients, (x, torch.arange(len(x)) % 4), "fedavg", folder=tmp_path / "own",
+                rounds=1, engine="serial",
+            )  # fmt: skip
+
     def test_another_algorithm_or_other_groups_are_not_continued(self, tmp_path):
         clients, test = own_parts()
 

@@ -1,5 +1,6 @@
 """Bring your own: any model, any clients, any algorithm, any loss."""
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -96,6 +97,7 @@ def federate_indexed(
     factory = own_factory(model, function_name(model), tuple(x.shape[1:]), num_classes)
     task = make_task(config, factory, Examples(x, y), clients, held_out, num_classes, loss)
     _check_model(task)
+    _warn_of_unseen(task)
     if groups is not None and not built.superclients:
         raise FedSeqError(f"groups are for algorithms with superclients, such as fedseq, and not for {built.name}.")
     chosen = _checked_groups(groups, clients) if groups is not None else None
@@ -168,6 +170,21 @@ def _check_model(task: Task) -> None:
             raise FedSeqError(f"the model or the loss cannot take {whose} examples: {in_short(error)}") from error
         if any(loss.numel() != 1 for loss in losses):
             raise FedSeqError("the loss gives several numbers for a batch. Let it give their mean.")
+
+
+def _warn_of_unseen(task: Task) -> None:
+    """What the command line refuses in a user's files may be meant here."""
+    if not task.num_classes:
+        return
+    held = task.train.y[
+        torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *task.clients])).to(task.train.y.device)
+    ]
+    unseen = sorted(set(task.test.y.unique().tolist()) - set(held.unique().tolist()))
+    if unseen:
+        more = f" and {len(unseen) - 1} more" if unseen[1:] else ""
+        warnings.warn(
+            f"no client holds class {unseen[0]}{more}, which the test set has: nobody learns it.", stacklevel=4
+        )
 
 
 def _checked_groups(groups: Sequence[Sequence[int]], clients: Sequence[np.ndarray]) -> list[Unit]:
