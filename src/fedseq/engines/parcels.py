@@ -79,7 +79,7 @@ def as_array(tensor: Tensor) -> np.ndarray:
 def lasting_copy(array: np.ndarray) -> np.ndarray:
     """Large arrays get pages of their own: on the heap, those that clients keep would hold the gaps of the others.
 
-    Pages of a copy that is gone serve the next one of its size, as fresh ones cost twice as much as the copying.
+    Pages of a copy that is gone serve the next one of its size, as fresh ones cost four times as much as the copying.
     """
     if array.nbytes < _LARGE:
         return array.copy()

@@ -149,7 +149,9 @@ def with_kernels(parts: Parts) -> Parts:
         if config.precision != "float32":
             obstacle = f"they compute in float32, and --precision is {config.precision}"
         if obstacle and config.kernels == "fast":
-            raise FedSeqError(f"--kernels fast cannot be used: {obstacle}. Use --kernels torch.")
+            raise FedSeqError(
+                f"--kernels fast cannot be used: {obstacle}. Use --kernels torch, or continue a run where it was begun."
+            )
         config = replace(config, kernels="torch" if obstacle else "fast")
     return replace(parts, config=config, task=replace(task, kernels=config.kernels))
 

@@ -5,6 +5,7 @@ A task says what is trained on what; a job is one chain of clients; a result is 
 
 import hashlib
 import multiprocessing
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -91,6 +92,8 @@ def check_device(device: str) -> None:
 
 def check_device_of_workers(device: str) -> None:
     """Tried in a process of its own: CUDA does not survive the start of workers once it is in use here."""
+    if not sys.platform.startswith("linux"):
+        raise FedSeqError(f"worker processes on {device} need Linux. Use --engine serial.")
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=lambda: theirs.send(_device_obstacle(device)), daemon=True)
