@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedseq.paper.published import CENTRALIZED, TABLE_2
+from fedseq.paper.plan import load_experiment
+from fedseq.paper.published import ALPHAS, CENTRALIZED, TABLE_2
 from fedseq.report.convergence import SHARES, Bound, ComparisonRow, compare, crossing_text
 from fedseq.report.costs import human_bytes, human_seconds
 from fedseq.report.figures import curves
@@ -28,12 +29,18 @@ class Part:
     folder: str
     dataset: str
     paper: tuple[str, ...] = ()  # rows of the paper's Table II, alpha 0, to stand below
+    repeats: bool = False  # its runs are the paper's own settings: they stand beside its rounds
     drawn_beside: tuple[str, ...] = ()  # other folders whose runs are in its figure too
     by_folder: bool = False  # runs are called by their folders, which say what was tried
 
     @property
     def runs(self) -> list[Run]:
         return runs_in(self.folder)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether it has a figure, and a table of costs."""
+        return bool(self.paper or self.repeats)
 
     @property
     def bound(self) -> Bound:
@@ -46,7 +53,7 @@ def runs_in(folder: str) -> list[Run]:
 
 PARTS = (
     Part("cifar10-check", "cifar10"),
-    Part("cifar10-paper", "cifar10", paper=("FedAvg", "FedSeq", "FedSeq + FedDyn")),
+    Part("cifar10-paper", "cifar10", repeats=True),
     Part("cifar10-controls", "cifar10", by_folder=True),
     Part(
         "cifar10-record",
@@ -75,6 +82,27 @@ def convergence_table(part: Part) -> str:
         crossed = (str(round_ or "-") for round_, _ in published)
         rows.append([f"the paper's {name}", "-", str(PAPER_ROUNDS[part.dataset]), "-", *crossed, "-"])
     return to_markdown(TextTable(columns, rows))
+
+
+def ratio_table(part: Part) -> str:
+    """Rounds to the paper's targets: ours, the paper's, and ours over the paper's."""
+    rows = compare(part.runs, part.bound)
+    reached = [share for share in range(len(SHARES)) if any(stat(row.crossings[share].first) for row in rows)]
+    targets = [f"{100 * SHARES[share] * part.bound.accuracy:.2f} %" for share in reached]
+    columns = ["algorithm", *(cell for target in targets for cell in (f"to {target}: ours", "the paper's", "ratio"))]
+    names = {options["algorithm"]: name for name, options in load_experiment("table1").rows.items()}
+    lines = []
+    for row in rows:
+        config = row.series.config
+        published = TABLE_2[part.dataset][names[config.algorithm]][ALPHAS.index(config.alpha)]
+        cells = [names[config.algorithm]]
+        for share in reached:
+            ours, (theirs, _) = row.crossings[share].first, published[share]
+            mean = None if None in ours else stat(ours)
+            ratio = f"{mean.mean / theirs:.2f}" if mean and theirs else "-"
+            cells += [crossing_text(ours, row.series.runs), str(theirs or "-"), ratio]
+        lines.append(cells)
+    return to_markdown(TextTable(columns, lines))
 
 
 def _raw(run: Run) -> Run:
@@ -108,7 +136,9 @@ def write_page(page: Path) -> None:
     text = page.read_text()
     for part in PARTS:
         text = insert(text, part.folder, convergence_table(part))
-        if part.paper:
+        if part.repeats:
+            text = insert(text, f"{part.folder} ratios", ratio_table(part))
+        if part.drawn:
             text = insert(text, f"{part.folder} costs", cost_table(part))
     page.write_text(text)
 
@@ -120,7 +150,7 @@ def insert(page: str, name: str, text: str) -> str:
 
 
 def draw(folder: Path) -> Iterator[Path]:
-    for part in (part for part in PARTS if part.paper):
+    for part in (part for part in PARTS if part.drawn):
         runs = [run for name in (part.folder, *part.drawn_beside) for run in runs_in(name)]
         yield curves(runs, folder / f"{part.folder}.png", part.bound)
 
