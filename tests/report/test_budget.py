@@ -42,3 +42,20 @@ def test_compare_takes_a_round(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "accuracy at round 2" in capsys.readouterr().out
     assert main(["compare", str(tmp_path / "runs"), "--at", "two"]) == 2
     assert "--at takes the number of a round, not 'two'" in capsys.readouterr().err
+
+
+def test_a_run_that_ended_before_the_round_has_no_accuracy_there(tmp_path: Path) -> None:
+    runs = [
+        read_run(make_run(tmp_path / "avg", [0.1, 0.2, 0.3])),
+        read_run(make_run(tmp_path / "seq", [0.4], "fedseq")),
+    ]
+    costs = {runs[0].folder: _costs(3, 1.0), runs[1].folder: _costs(1, 1.0)}
+    rows = {row[0]: list(row[2:4]) for row in budget_table(runs, costs, 2).rows}
+    assert rows == {"fedavg": ["20.0%", "2 s"], "fedseq": ["-", "-"]}
+
+
+def test_no_time_is_told_of_a_round_that_was_thinned_out(tmp_path: Path) -> None:
+    run = read_run(make_run(tmp_path / "avg", [0.1, 0.2, 0.3, 0.4]))
+    costs = {run.folder: Costs((2, 4), (2, 4), (2, 4), (2.0, 4.0))}
+    assert [row[3] for row in budget_table([run], costs, 3).rows] == ["-"]
+    assert [row[3] for row in budget_table([run], costs, 4).rows] == ["4 s"]

@@ -6,6 +6,7 @@ import pytest
 
 from fedseq.report import figures
 from fedseq.report.convergence import Bound, by_dataset, compare, crossing_text, find_bound, smooth_crossing
+from fedseq.report.formats import TextTable, to_latex
 from fedseq.report.series import labels, make_series, stat
 from fedseq.report.tables import comparison_table, cost_table
 from fedseq.runs.reading import read
@@ -63,6 +64,27 @@ def test_speedup_is_fedavgs_rounds_over_ours_and_a_bound_where_fedavg_never_came
     assert [str(factor) for factor in avg.speedups] == ["1.0x", "None", "None"]
     # Time: a hop takes 1 step / 10 a second + 200 bytes / 1e6. FedAvg's round is one hop, FedSeq's four.
     assert seq.time_speedups[0].factor == pytest.approx(6 / (2 * 4))
+
+
+def test_a_speedup_is_over_the_fedavg_that_is_there_first(tmp_path):
+    """However like ours the options of a weaker one are; of those that never come, the one that ends best counts."""
+    weak = make_run(tmp_path / "weak", [0.1] * 8 + [0.72], lr=0.1)
+    strong = make_run(tmp_path / "strong", [0.1, 0.1, 0.1, 0.75, 0.75, 0.75], lr=0.5)
+    ours = make_run(tmp_path / "seq", [0.1, 0.75, 0.85], algorithm="fedseq", lr=0.1)
+    rows = {row.series.runs[0].folder.name: row for row in compare(runs(weak, strong, ours), HALF)}
+    assert [str(factor) for factor in rows["seq"].speedups] == [
+        "2.0x",
+        "> 2.0x",
+        "None",
+    ]  # 4 / 2; 6 rounds and more / 3
+    assert str(rows["weak"].speedups[0]) == "0.4x"  # 4 / 9
+    assert str(rows["strong"].speedups[0]) == "1.0x"
+
+
+def test_that_fedavg_needs_more_than_half_of_our_rounds_says_nothing(tmp_path):
+    short = make_run(tmp_path / "avg", [0.1])
+    ours = make_run(tmp_path / "seq", [0.1, 0.75], algorithm="fedseq")
+    assert compare(runs(short, ours), HALF)[1].speedups[0] is None
 
 
 def test_a_speedup_needs_fedavg_on_the_same_data(tmp_path):
@@ -139,3 +161,26 @@ def test_tables_show_unfinished_and_damaged_runs_in_their_place(tmp_path):
     assert table.rows[0][1] == "2 of 9"
     assert len(cost_table(compare(found, HALF), "10 steps/s").rows) == 2
     assert list(by_dataset(found)) == ["digits"]
+
+
+def test_final_accuracy_of_a_run_that_goes_on_counts_back_from_its_last_evaluation(tmp_path):
+    """Of 21 rounds with 20 evaluated, the last tenth of 20: rounds 19 and 20."""
+    accuracies = [0.1] * 18 + [0.5, 0.7, None]
+    assert read(make_run(tmp_path / "run", accuracies)).final_accuracy() == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(("text", "written"), [
+    ("50 % ± 1_a", r"50 \% $\pm$ 1\_a"), ("alpha 0", r"$\alpha$ 0"), ("alphabet", "alphabet"),
+    (r"C:\{x}~^$<>", r"C:\textbackslash{}\{x\}\textasciitilde{}\textasciicircum{}\$$<$$>$"),
+])  # fmt: skip
+def test_latex_is_escaped_once(text, written):
+    assert written in to_latex(TextTable(["name"], [[text]]))
+
+
+def test_a_figure_is_drawn_of_names_that_are_no_formulas(tmp_path):
+    """Two dollars would begin mathematics; and a run without an evaluation has no curve to explain."""
+    unevaluated = read(make_run(tmp_path / "none", [None]))
+    figure, axes = figures.plt.subplots()
+    axes.set_title("of $x_$y^$")
+    for drawn in (figures.save(figure, tmp_path / "named.png"), figures.curves([unevaluated], tmp_path / "none.png")):
+        assert drawn.stat().st_size > 0

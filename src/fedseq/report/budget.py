@@ -33,7 +33,7 @@ def budget_table(runs: Sequence[Run], costs: Mapping[Path, Costs], round_: int) 
         columns += [f"accuracy after {human_seconds(longest)}", *(["worst decile"] if fair else []), "rounds by then"]
     rows = []
     for one in series:
-        at_round = [_last(run, round_) for run in one.runs]
+        at_round = [_last(run, round_) if run.rounds >= round_ else None for run in one.runs]
         cells = [one.label, str(len(one.runs)), *_shares(at_round, fair), _text(taken[one.label], human_seconds)]
         if longest is not None:
             ends = [_round_after(run, costs, longest) for run in one.runs]
@@ -44,8 +44,9 @@ def budget_table(runs: Sequence[Run], costs: Mapping[Path, Costs], round_: int) 
 
 
 def _seconds_at(run: Run, costs: Mapping[Path, Costs], round_: int) -> float | None:
+    """The clock after a round; None where the run ended before, or was published without that round."""
     known = costs[run.folder]
-    return known.until(round_)[2] if known.rounds and round_ <= known.rounds[-1] else None
+    return known.until(round_)[2] if round_ in known.rounds else None
 
 
 def _round_after(run: Run, costs: Mapping[Path, Costs], seconds: float) -> int:

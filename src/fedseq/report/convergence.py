@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 from fedseq.options.clock import WhatIf
-from fedseq.options.config import Config
 from fedseq.report.costs import AS_RECORDED, Costs, run_costs
 from fedseq.report.series import Series, Stat, data_of, make_series, stat
 from fedseq.runs.reading import Run
@@ -112,18 +111,14 @@ def compare_costs(runs: Sequence[Run], bound: Bound | None, costs: Mapping[Path,
     rows = []
     for one, own in zip(series, crossings, strict=True):
         rivals = [i for i, other in enumerate(series) if _is_baseline(other, one)]
-        baseline = max(rivals, key=lambda i: _alike(series[i].config, one.config), default=None)
-        reference = None if baseline is None or one.central else (series[baseline], crossings[baseline])
-        pairs = (
-            [(reference[0], theirs, ours) for theirs, ours in zip(reference[1], own, strict=True)] if reference else []
-        )
-        rows.append(
-            ComparisonRow(
-                one, one.final(), own,
-                tuple(speedup(*pair, "rounds", costs) for pair in pairs) or (None,) * len(own),
-                tuple(speedup(*pair, "seconds", costs) for pair in pairs) or (None,) * len(own),
+        rounds, seconds = (
+            tuple(
+                best_speedup([(series[i], crossings[i][at]) for i in rivals], own[at], axis, costs)
+                for at in range(len(targets))
             )
-        )  # fmt: skip
+            for axis in ("rounds", "seconds")
+        )
+        rows.append(ComparisonRow(one, one.final(), own, rounds, seconds))
     return rows
 
 
@@ -148,8 +143,23 @@ def smooth_crossing(evaluations: Sequence[tuple[int, float]], target: float, win
     return None
 
 
+Axis = Literal["rounds", "seconds"]
+
+
+def best_speedup(
+    rivals: Sequence[tuple[Series, Crossing]], ours: Crossing, axis: Axis, costs: Mapping[Path, Costs]
+) -> Speedup | None:
+    """Over the FedAvg that gets to this target first; where none does, over the one that ends best."""
+    found = [(speedup(rival, theirs, ours, axis, costs), rival) for rival, theirs in rivals]
+    known = [(factor, rival.final()) for factor, rival in found if factor is not None]
+    if reached := [factor for factor, _ in known if not factor.at_least]:
+        return min(reached, key=lambda factor: factor.factor)
+    bound, _ = max(known, key=lambda pair: pair[1].mean if pair[1] else 0.0, default=(None, None))
+    return bound if bound and bound.factor > 1 else None  # that it takes more than a part of ours says nothing
+
+
 def speedup(
-    baseline: Series, theirs: Crossing, ours: Crossing, axis: Literal["rounds", "seconds"], costs: Mapping[Path, Costs]
+    baseline: Series, theirs: Crossing, ours: Crossing, axis: Axis, costs: Mapping[Path, Costs]
 ) -> Speedup | None:
     """Of mean over mean. Where some run of FedAvg never got there, all it ran is counted: a lower bound."""
     own = stat(ours.first) if axis == "rounds" else ours.seconds
@@ -165,14 +175,10 @@ def speedup(
 
 
 def _is_baseline(other: Series, series: Series) -> bool:
-    """FedAvg on the same data, dealt in the same way, with the same model."""
+    """FedAvg, with whatever learning rate, on the same data, dealt in the same way, with the same model."""
     facts = ("dataset", "alpha", "partition", "num_clients", "clients_by", "holdout", "holdout_by", "model")
     same = all(getattr(other.config, name) == getattr(series.config, name) for name in facts)
-    return same and other.config.algorithm == "fedavg"
-
-
-def _alike(config: Config, other: Config) -> int:
-    return len(config.options().items() & other.options().items())
+    return same and other.config.algorithm == "fedavg" and not series.central
 
 
 def crossing_text(crossings: Sequence[int | None], runs: Sequence[Run]) -> str:

@@ -12,6 +12,7 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import write_atomically
@@ -21,6 +22,7 @@ from fedseq.runs.reading import Run
 
 FORMATS = (".png", ".pdf", ".svg")
 # Okabe and Ito's palette: distinguishable with any kind of colour vision.
+FEW = 4  # curves that leave room for a legend among them
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 
 
@@ -53,7 +55,11 @@ def curves(runs: Sequence[Run], path: Path, bound: Bound | None = None, over: st
     axes.set(xlabel=over, ylabel="test accuracy", ylim=(0, 1))
     axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=over == "round", steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
-    axes.legend(loc="lower right", frameon=False)
+    drawn = len(axes.get_legend_handles_labels()[0])
+    if drawn > FEW:  # above the curves, which would be under it
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False, fontsize=9)
+    elif drawn:
+        axes.legend(loc="lower right", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return save(figure, path)
 
@@ -83,6 +89,8 @@ def partition(counts: np.ndarray, class_names: Sequence[str], path: Path, title:
 def save(figure: Figure, path: Path) -> Path:
     if path.suffix not in FORMATS:
         raise FedSeqError(f"cannot draw into {path}. Give a name that ends in {', '.join(FORMATS)}.")
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)  # a class or a folder may be called $10
     drawn = io.BytesIO()
     figure.savefig(drawn, format=path.suffix[1:], dpi=150)
     plt.close(figure)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -41,15 +42,18 @@ def to_latex(table: TextTable) -> str:
     return "\n".join([*comments, *lines]) + "\n"
 
 
+_TEX = str.maketrans({
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "<": r"$<$",
+    ">": r"$>$", **{plain: f"\\{plain}" for plain in "%_&#${}"},
+})  # fmt: skip
+
+
 def _tex_line(cells: Iterable[str]) -> str:
     return " & ".join(map(_tex, cells)) + r" \\"
 
 
 def _tex(text: str) -> str:
-    for plain, written in (("\\", r"\textbackslash "), ("%", r"\%"), ("_", r"\_"), ("&", r"\&"), ("#", r"\#"),
-                           ("±", r"$\pm$"), (">", r"$>$"), ("alpha", r"$\alpha$")):  # fmt: skip
-        text = text.replace(plain, written)
-    return text
+    return re.sub(r"\balpha\b", r"$\\alpha$", text.translate(_TEX))
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[float | str | None]]) -> str:

@@ -75,8 +75,9 @@ def headline(rows: Sequence[ComparisonRow]) -> str:
         rounds = crossing_text(best[1].crossings[at].first, best[1].series.runs)
         sooner = f"{'more than ' if best[0].at_least else ''}{best[0].factor:.1f} times sooner"
         time = best[1].time_speedups[at]
-        clock = f" In simulated time the factor is {time}." if time else ""
-        return f"{best[1].label} reaches 80 % of the bound in {rounds} rounds, {sooner} than FedAvg.{clock}"
+        open_ = "FedAvg has not run long enough to tell about simulated time."
+        clock = f"In simulated time the factor is {time}." if time else open_
+        return f"{best[1].label} reaches 80 % of the bound in {rounds} rounds, {sooner} than FedAvg. {clock}"
     finals = [row for row in rows if row.final and not row.series.central]
     if not finals:
         return "Nothing has been evaluated yet."

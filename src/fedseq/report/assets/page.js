@@ -95,7 +95,7 @@ function drawTables() {
   }
   drawTable("convergence", columns, "cells");
   byId("table-note").textContent = bound
-    ? `Targets are shares of ${show.accuracy(bound.accuracy)} (${bound.source}). first: the first evaluation at the target; mean of 5: the first five evaluations in a row whose mean is there; speedup: FedAvg's rounds over ours.` : "";
+    ? `Targets are shares of ${show.accuracy(bound.accuracy)} (${bound.source}). first: the first evaluation at the target; mean of 5: the first five evaluations in a row whose mean is there; speedup: rounds of the FedAvg that is there first, over ours.` : "";
   const federated = chosen().some((one) => one.costs.length);
   byId("cost-section").hidden = !federated;
   if (!federated) return;
