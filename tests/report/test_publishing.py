@@ -110,3 +110,28 @@ def test_an_unfinished_run_stays_unfinished() -> None:
     Path("runs/mine/weights.safetensors").unlink()
     Path("runs/mine/SHA256SUMS").unlink()
     assert not published().finished
+
+
+def test_all_or_nothing(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that is damaged, and two of one name, are found before the first is written."""
+    fedseq.run(**OPTIONS, rounds=2, folder="others/mine")
+    assert main(["publish", "runs", "others", "--to", "results"]) == 2
+    assert "would be published under one name" in capsys.readouterr().err
+    fedseq.run(**OPTIONS, rounds=2, folder="runs/zero")
+    Path("runs/zero/metrics.jsonl").write_text("[")
+    assert main(["publish", "runs", "--to", "results"]) == 2
+    assert "runs/zero is unreadable" in capsys.readouterr().err
+    assert not Path("results").exists()
+
+
+def test_from_inside_its_folder(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run.folder)
+    assert main(["publish", ".", "--to", "../../results"]) == 0
+    assert read_run(Path("../../results/mine")).evaluations == run.evaluations
+
+
+def test_a_published_run_is_not_published_again(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    published()
+    assert main(["publish", "results/mine", "--to", "again"]) == 2
+    assert "published already" in capsys.readouterr().err
+    assert not Path("again").exists()

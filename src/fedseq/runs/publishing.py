@@ -26,13 +26,9 @@ SUMMED = ("client_updates", "bytes_down", "bytes_up")
 def publish(run: Run, seconds: Sequence[float], parent: Path) -> Path:
     """Write the run into a folder of its name below `parent`. `seconds` is the simulated clock after each round."""
     details = read_details(run.folder)
-    if not run.evaluations:
-        raise FedSeqError(f"{run.folder}: nothing has been evaluated yet, so there is nothing to publish.")
     if len(seconds) != len(run.metrics):
-        raise FedSeqError(f"{run.folder}: its files are damaged, or published already. Publish the run itself.")
-    if (parent / run.folder.name).exists():
-        raise FedSeqError(f"{parent / run.folder.name} exists, and results are never overwritten. Move it away first.")
-    place = new_folder(parent, run.folder.name)
+        raise FedSeqError(f"{run.folder}: its files are damaged: they do not tell who was trained in each round.")
+    place = new_folder(parent, _name(run))
     RunFolder(place).write_config(_wherever_computed(run.config))
     written = {
         ENVIRONMENT: _environment(details),
@@ -50,6 +46,27 @@ def publish(run: Run, seconds: Sequence[float], parent: Path) -> Path:
     if run.finished:
         write_atomically(place / SUMS, f"{digest(RunFolder(run.folder).weights)}  {WEIGHTS}\n".encode())
     return place
+
+
+def refuse_unpublishable(runs: Sequence[Run], parent: Path) -> None:
+    """Before anything is written: all of them can be published, each under a name of its own."""
+    named: dict[str, Path] = {}
+    for run in runs:
+        if not run.evaluations:
+            raise FedSeqError(f"{run.folder}: nothing has been evaluated yet, so there is nothing to publish.")
+        if "simulated_seconds" in run.metrics[-1] or (run.has_weights and not RunFolder(run.folder).weights.exists()):
+            raise FedSeqError(f"{run.folder} is published already, or its model is gone. Publish the run itself.")
+        if (parent / _name(run)).exists():
+            raise FedSeqError(f"{parent / _name(run)} exists, and results are never overwritten. Move it away first.")
+        if _name(run) in named:
+            raise FedSeqError(
+                f"{named[_name(run)]} and {run.folder} would be published under one name. Publish them to two folders."
+            )
+        named[_name(run)] = run.folder
+
+
+def _name(run: Run) -> str:
+    return run.folder.resolve().name  # of "." too
 
 
 def _wherever_computed(config: Config) -> Config:
