@@ -54,3 +54,28 @@ def test_without_smoothing_it_is_scaffold(tmp_path, wrap):
     own = tmp_path / wrap(smoothed()).name
     assert np.abs(final_state(own)["c"]).max() > 0
     assert all("c" in kept for kept in final_memory(own).values())
+
+
+def returned(gradient, hop):
+    return gradient + 1
+
+
+def a_number(hop):
+    return {"sum": 1.0}, {}
+
+
+def alone(hop):
+    return {}
+
+
+@pytest.mark.parametrize(("parts", "words"), [
+    ({"correct": returned}, "correct of algorithm 'mine' returns something. Let it change the gradient"),
+    ({"finish": a_number}, "finish of algorithm 'mine' returns 'sum' that is no tensor"),
+    ({"finish": alone}, "finish of algorithm 'mine' returns dict. It returns two dicts of tensors"),
+])  # fmt: skip
+def test_a_function_that_returns_what_it_should_not_is_named(tmp_path, parts, words):
+    mine = fedseq.Algorithm("mine", **parts)
+    with pytest.raises(fedseq.FedSeqError, match=words):
+        fedseq.federate(
+            line, CLIENTS, CLIENTS[0], mine, rounds=1, engine="serial", loss=half_square, folder=tmp_path / "x"
+        )

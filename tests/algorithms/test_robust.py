@@ -81,5 +81,12 @@ def test_a_median_of_two_is_a_mean_and_said_to_be(tmp_path, rule, clients, fract
 def test_too_few_units_are_noticed_behind_an_average_too():
     """A median of two is their mean."""
     setting = Setting(num_clients=10, num_units=10, units_per_round=2, num_parameters=1)
-    assert "median merges 2 of 10 units" in (too_few(ema(fedseq_(median())), setting) or "")
-    assert too_few(ema(), setting) is None
+    assert "median merges 2 of 10 units" in (too_few(ema(fedseq_(median())), setting, 2) or "")
+    assert too_few(ema(), setting, 2) is None
+
+
+def test_joined_chains_are_counted_as_what_is_merged():
+    """Ten superclients of a round in two chains: a median of two."""
+    setting = Setting(num_clients=100, num_units=50, units_per_round=10, num_parameters=1)
+    assert too_few(fedseq_(median()), setting, 10) is None
+    assert "merges 2 chains of joined superclients" in (too_few(fedseq_(median()), setting, 2) or "")

@@ -123,6 +123,49 @@ def test_group_compares_criteria_and_reuses_its_pretraining(capsys):
     assert {path.name for path in Path("study").glob("*.png")} >= {"violins.png", "similarity.png", "components.png"}
 
 
+def test_group_writes_over_nobodys_files(capsys, run):
+    """Neither a run's superclients, without which it cannot be resumed, nor tables that happen to be there."""
+    before = Path("run/superclients.json").read_bytes()
+    words = ["group", "--num-clients", "20", "--method", "random"]
+    assert "run" in refused(capsys, *words, "--out", "run")
+    assert Path("run/superclients.json").read_bytes() == before
+    Path("mine").mkdir()
+    Path("mine/quality.csv").write_text("mine")
+    assert "holds quality.csv, which fedseq group would write over" in refused(capsys, *words, "--out", "mine")
+    assert Path("mine/quality.csv").read_text() == "mine"
+
+
+def test_compare_tells_of_test_sets_that_are_not_the_same(capsys):
+    """On one's own data only FedSeq takes exemplars out, one of each class here."""
+    x, y = np.random.default_rng(0).random((40, 4), dtype=np.float32), np.arange(40) % 2
+    np.savez("mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    common = ["--dataset", "npz:mine.npz", "--num-clients", "4", "--rounds", "1", "--engine", "serial"]
+    assert fedseq(capsys, "run", *common, "--algorithm", "fedavg", "--out", "avg")[0] == 0
+    code, out, err = fedseq(capsys, "run", *common, "--pretrain-epochs", "1", "--out", "seq")
+    assert code == 0
+    assert "all 4 clients are in one superclient" in " ".join((out + err).split())
+    _, out, _ = fedseq(capsys, "compare", "avg", "seq")
+    assert "fedseq took exemplars out of the test set, fedavg did not" in " ".join(out.split())
+    _, out, _ = fedseq(capsys, "compare", "avg")
+    assert "exemplars" not in out
+
+
+def test_a_printed_command_can_be_pasted_whatever_the_folder_is_called(capsys):
+    _, out, _ = fedseq(capsys, "run", *SHORT, "--out", "my runs/first one")
+    assert "fedseq compare 'my runs/first one' OTHER" in out
+
+
+def test_a_sweep_over_data_sets_says_which_table_is_whose(capsys):
+    x, y = np.random.default_rng(0).random((40, 4), dtype=np.float32), np.arange(40) % 2
+    for name in ("one", "two"):
+        np.savez(f"{name}.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    words = ["--algorithm", "fedavg", "--num-clients", "2", "--rounds", "1", "--jobs", "1", "--out", "swept"]
+    Path("both.yaml").write_text("dataset: [npz:one.npz, npz:two.npz]\n")  # as a flag, commas may belong to a file
+    code, out, err = fedseq(capsys, "sweep", "both.yaml", *words)
+    assert code == 0, err
+    assert all(re.search(rf"^\W*npz:{name}.npz", out, re.M) for name in ("one", "two"))
+
+
 def test_demo_shows_fedseq_ahead_of_fedavg(capsys):
     """The numbers of the table follow from the run folders that the demo leaves."""
     code, out, _ = fedseq(capsys, "demo", "--out", "demo")
@@ -202,6 +245,9 @@ def test_version(capsys):
         (["data", "get"], "which data set"),
         (["data", "get", "digits"], "nothing has to be downloaded"),
         (["group", "--pretrain-epochs", "0,5"], "--pretrain-epochs must be"),
+        (["group", "--all", "--metric", "kl"], "--all tries every criterion, so --metric would have no effect"),
+        (["group", "--method", "random", "--pretrain-epochs", "2"], "--method random needs no pre-training"),
+        (["sweep", "--jobs", "²"], "--jobs must be 1 or more"),
         (["demo", "--rounds", "few"], "--rounds takes a whole number"),
     ],
 )

@@ -52,5 +52,10 @@ def test_text_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert run.config.model == "gru"
     assert run.weights()["fc.weight"].shape == (7, 128)
     assert main(["predict", "run", "new.npy"]) == 0
+    np.save("foreign.npy", np.full((2, 3), 7, dtype=np.uint8))
+    np.savez("foreign.npz", x=np.full((2, 3), 7, dtype=np.uint8), y=y[:2])
+    for words in (["predict", "run", "foreign.npy"], ["evaluate", "run", "--data", "npz:foreign.npz"]):
+        assert main(words) == 2
+        assert "symbols that the model has no entry for" in capsys.readouterr().err
     assert main([*common, "--model", "mlp", "--out", "other"]) == 2
     assert "model 'mlp' does not fit the data, which is text. Use --model gru." in capsys.readouterr().err

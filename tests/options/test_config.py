@@ -239,3 +239,18 @@ def test_files_that_are_not_configs_are_refused_and_not_executed(tmp_path, conte
     with pytest.raises(FedSeqError, match=r"bad\.yaml"):
         read_yaml(path)
     assert not (tmp_path / "owned").exists()
+
+
+def test_null_takes_a_saved_option_back_to_its_default():
+    saved = resolve({"clip_norm": 1.0, "lr": 0.5}).options()
+    for cleared in (None, "null"):
+        config = resolve({"clip-norm": cleared}, saved)
+        assert (config.clip_norm, config.lr) == (None, 0.5)
+
+
+def test_values_of_an_own_rule_are_numbers_texts_or_lists():
+    assert coerce("my.rates", "[0.1, [2, x]]") == (0.1, (2, "x"))
+    assert coerce("my.rates", [1, 2]) == (1, 2)
+    for table in ("{a: 1}", {"a": 1}, [{"a": 1}]):
+        with pytest.raises(FedSeqError, match=r"my\.rates.*Give a number, a text, or a list"):
+            coerce("my.rates", table)

@@ -78,6 +78,7 @@ def test_only_selects_by_any_option_and_keeps_the_bound():
     chosen = [assignment.config for assignment in select(list(plan("table2").assignments()), only)]
     assert {(config.algorithm, config.alpha) for config in chosen} == {("fedavg", 0), ("fedseq", 0), ("centralized", 0)}
     assert len(chosen) == 1 + 3 * 3  # FedSeq twice: two criteria
+    assert parse_only("seed=1,seed=2") == {"seed": {1, 2}}
     assert parse_only(None) == {}
     for wrong in ("alpha", "alfa=0", "alpha=low"):
         with pytest.raises(FedSeqError):

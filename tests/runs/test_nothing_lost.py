@@ -86,6 +86,7 @@ def test_restart_begins_anew_and_keeps_what_was_there(tmp_path):
     assert read_run(folder / "earlier").rounds == 2
     fedseq.resume(folder, restart=True)
     assert (folder / "earlier-2" / "metrics.jsonl").read_bytes() == metrics
+    assert fedseq.resume(folder, restart=True, rounds=1).rounds == 1  # fewer than it had: it is kept all the same
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_of_a_round_continues(tmp_path):

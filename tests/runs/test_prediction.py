@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import struct
 from pathlib import Path
@@ -134,6 +135,30 @@ def test_features_of_a_table_are_given_as_they_are_in_it() -> None:
     assert evaluate_run("run")[0].accuracy == fedseq.read_run(Path("run")).metrics[-1]["accuracy"]
     export_run("run", "torchscript")
     np.testing.assert_allclose(run_torchscript(Path("run/model.pt"), new), expected, atol=1e-4)
+
+
+def test_a_year_is_exported_as_exactly_as_it_is_scaled() -> None:
+    """Large beside its spread: 1700000000 and 1700000001 differ, though not among numbers of single precision."""
+    seconds = 1_700_000_000 + np.arange(60) * 100
+    lines = [f"{second},{'late' if second > seconds[30] else 'early'}" for second in seconds]
+    Path("log.csv").write_text("\n".join(["second,state", *lines]) + "\n")
+    fedseq.run(
+        dataset="csv:log.csv", label_column="state", holdout=0.3, algorithm="fedavg", num_clients=2, alpha="inf",
+        rounds=1, engine="serial", folder="run",
+    )  # fmt: skip
+    export_run("run", "torchscript")
+    told = json.loads(Path("run/model.json").read_text())
+    new = seconds[[3, 40], None].astype(np.float32)
+    with torch.no_grad():
+        scaled = (new.astype(np.float64) - told["centre"]) / told["spread"]
+        expected = fedseq.load_model("run")(torch.from_numpy(scaled).float())
+    np.testing.assert_allclose(run_torchscript(Path("run/model.pt"), new), expected, atol=1e-5)
+
+
+def test_a_pipe_is_no_input(run: Path) -> None:
+    os.mkfifo("pipe")  # opening it would wait for somebody who writes
+    with pytest.raises(FedSeqError, match="pipe is not a plain file"):
+        predict_run(run, "pipe")
 
 
 class Net(nn.Module):

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from fedseq.basics.errors import FedSeqError
@@ -75,3 +77,8 @@ def test_the_best_comes_first_and_two_options_make_a_heat_map(tmp_path):
     assert [row[0] for row in table.rows] == ["0.03", "0.1", "0.1"]
     assert table.rows[0] == ["0.03", "greedy", "90.00%", "1"]
     assert heat_map(points, ("lr", "method"), tmp_path / "heat.png").stat().st_size > 5000
+
+
+def test_two_runs_never_share_a_folder():
+    with pytest.raises(FedSeqError, match="would both be called"):
+        plan_grid({"dataset": ["npz:a/x.npz", "npz:a-x.npz"], "rounds": 1}, Path("out"))

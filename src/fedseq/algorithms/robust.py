@@ -55,8 +55,8 @@ def coordinate_trimmed_mean(models: Tensor, trimmed: float) -> Tensor:
     return models.sort(dim=0).values[cut : len(models) - cut].mean(dim=0)
 
 
-def too_few(algorithm: Algorithm, setting: Setting) -> str | None:
-    """Why the robust rule of an algorithm, if it has one, hardly protects where so few models are merged."""
+def too_few(algorithm: Algorithm, setting: Setting, merged: int) -> str | None:
+    """Why the robust rule of an algorithm, if it has one, hardly protects where so few models are merged a round."""
     merge: Any = algorithm.merge
     while isinstance(merge, partial) and "inner" in merge.keywords:  # an average stands behind the rule
         merge = merge.keywords["inner"].merge
@@ -64,10 +64,11 @@ def too_few(algorithm: Algorithm, setting: Setting) -> str | None:
         return None
     is_median = merge.keywords["middle"] is coordinate_median
     rule, least = ("median", LEAST_FOR_MEDIAN) if is_median else ("trimmed-mean", LEAST_FOR_TRIMMED_MEAN)
-    merged = setting.units_per_round
     if merged >= least:
         return None
     reason = "one liar is not outvoted" if merged <= 2 else "all but the middle one or two are thrown away"
+    if merged < setting.units_per_round:
+        return f"{rule} merges {merged} chains of joined superclients, and needs {least}: {reason}. Lower --joined."
     enough = f"--fraction {math.ceil(100 * least / setting.num_units) / 100:g}"
     remedy = enough if setting.num_units >= least else "more units: more clients, or smaller superclients"
     return f"{rule} merges {merged} of {setting.num_units} units a round, and needs {least}: {reason}. Use {remedy}."

@@ -70,6 +70,18 @@ def round_from(arguments: Namespace) -> int | None:
     return int(arguments.at)
 
 
+def other_test_sets(runs: Sequence[Run]) -> str | None:
+    """On own data only those who need exemplars take them out of the test set."""
+    short = {run.config.algorithm for run in runs if run.config.options().get("exemplars")}
+    whole = {run.config.algorithm for run in runs} - short
+    if not short or not whole:
+        return None
+    return (
+        f"note: {', '.join(sorted(short))} took exemplars out of the test set, {', '.join(sorted(whole))} did not, "
+        "so accuracies are over slightly different examples."
+    )
+
+
 def _number(name: str, value: str | float) -> float:
     try:
         number = float(value)
@@ -117,8 +129,13 @@ def main(arguments: Namespace) -> None:
     notes = make_console(stderr=arguments.csv or arguments.latex or arguments.markdown)
     for folder in broken(found):
         notes.print(f"{folder.folder} is unreadable: {folder.reason}", markup=False)
+    for members in datasets.values():
+        if doubt := other_test_sets(members):
+            notes.print(doubt, markup=False)
     if arguments.figure:
         from fedseq.report.figures import curves
 
-        drawn = curves(runs, Path(arguments.figure), find_bound(runs, given), arguments.over or "round")
+        # Targets are shares of one data set's bound; over several sets only a given one is meant for all.
+        common = find_bound(runs, given) if given is not None or len(datasets) == 1 else None
+        drawn = curves(runs, Path(arguments.figure), common, arguments.over or "round")
         notes.print(f"curves: {drawn}", markup=False)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.cli import add_config_flags, config_from
+from fedseq.cli import add_config_flags, config_from, given_options
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
+from fedseq.options.option import flag
 from fedseq.options.text import coerce
 from fedseq.options.uses import is_natural, spread_of
 from fedseq.report.formats import TextTable
@@ -31,17 +32,20 @@ OPTIONS = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="try every valid criterion")
-    parser.add_argument("--pretrain-epochs", default="10", metavar="E[,E...]", help="e, or a list (default: 10)")
+    parser.add_argument("--pretrain-epochs", metavar="E[,E...]", help="e, or a list (default: 10)")
     parser.add_argument("--out", metavar="DIR", help="folder for the results; giving it again reuses its pre-training")
     add_config_flags(parser, OPTIONS)
 
 
 def main(arguments: Namespace) -> None:
     from fedseq.paper.published import published_quality
-    from fedseq.runs.study import make_study, prepare, write_tables
+    from fedseq.runs.study import make_study, prepare, refuse_others_results, write_tables
 
     config = config_from(arguments)
-    epochs = [coerce("pretrain_epochs", word) for word in str(arguments.pretrain_epochs).split(",")]
+    _refuse_unused(arguments, config.method)
+    if arguments.out:
+        refuse_others_results(Path(arguments.out))
+    epochs = [coerce("pretrain_epochs", word) for word in str(arguments.pretrain_epochs or 10).split(",")]
     if any(count is None or count < 1 for count in epochs):
         raise FedSeqError("--pretrain-epochs must be 1 or more.")
     console = make_console()
@@ -54,6 +58,15 @@ def main(arguments: Namespace) -> None:
     print_table(console, quality_table(study, published_quality))
     for path in (*write_tables(study, folder), *draw(study, folder)):
         console.print(str(path), markup=False)
+
+
+def _refuse_unused(arguments: Namespace, method: str | None) -> None:
+    """As everywhere, an option that would have no effect is a mistake."""
+    chosen = [flag(name) for name in ("method", "approximator", "metric") if name in given_options(arguments)]
+    if arguments.all and chosen:
+        raise FedSeqError(f"--all tries every criterion, so {' and '.join(chosen)} would have no effect.")
+    if arguments.pretrain_epochs is not None and method == "random" and not arguments.all:
+        raise FedSeqError("--method random needs no pre-training, so --pretrain-epochs would have no effect.")
 
 
 def quality_table(study: "Study", published: Published) -> TextTable:
@@ -92,7 +105,7 @@ def draw(study: "Study", folder: Path) -> Iterator[Path]:
         yield figures.similarity_norms(study.similarity, folder / "similarity-norm.png")
     if study.reductions:
         shares = {
-            name: {epochs: reduction.kept / reduction.possible for epochs, reduction in by_epochs.items()}
+            name: {epochs: reduction.kept / max(1, reduction.possible) for epochs, reduction in by_epochs.items()}
             for name, by_epochs in study.reductions.items()
         }
         yield figures.components_kept(shares, folder / "components.png")

@@ -1,5 +1,6 @@
 """Run one experiment."""
 
+import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +53,7 @@ def run_with_progress(work: Callable[[ConsoleReporter], Run]) -> int:
             run = work(reporter)
     except Interrupted as stop:
         trust = " --trust" if names_code(RunFolder(Path(str(stop))).read_config().options()) else ""
-        told = f"interrupted and saved. Continue with: fedseq resume {stop}{trust}"
+        told = f"interrupted and saved. Continue with: fedseq resume {shlex.quote(str(stop))}{trust}"
         console.print(told, markup=False, soft_wrap=True)  # not folded: a command is copied whole
         return INTERRUPTED
     final = run.final_accuracy()
@@ -68,5 +69,6 @@ def run_with_progress(work: Callable[[ConsoleReporter], Run]) -> int:
         told = f"{why}the model of round {best.round}, the best, is in {run.folder / BEST}"
         console.print(told, markup=False, soft_wrap=True)
     console.print(f"results in {run.folder}", markup=False, soft_wrap=True)
-    console.print(f"compare runs with: fedseq compare {run.folder} OTHER", markup=False, soft_wrap=True)
+    told = f"compare runs with: fedseq compare {shlex.quote(str(run.folder))} OTHER"
+    console.print(told, markup=False, soft_wrap=True)
     return 0

@@ -1,6 +1,7 @@
 """Run many experiments: any options with several values, several runs at a time; what is finished is skipped."""
 
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from pathlib import Path
 
 from fedseq.cli import add_config_flags, add_trust, options_from, preset_from
@@ -44,9 +45,11 @@ def main(arguments: Namespace) -> int:
     code = work_through_visibly(assignments, jobs, console)
     found = {assignment: read(assignment.folder) for assignment in assignments}
     runs = readable(found.values())
-    for members in by_dataset(runs).values():
+    datasets = by_dataset(runs)
+    for dataset, members in datasets.items():
         bound = find_bound(members)
-        print_table(console, comparison_table(compare(members, bound), bound))
+        table = comparison_table(compare(members, bound), bound)
+        print_table(console, replace(table, title=dataset if len(datasets) > 1 else ""))
     points = grid_points(
         (values, run) for assignment, values in grid.values.items()
         if isinstance(run := found[assignment], Run) and run.config.algorithm != "centralized"

@@ -25,10 +25,12 @@ def resolve(given: Mapping[str, Any], before: Mapping[str, Any] | None = None, *
     """The config of a run with these options; an option that the run would not use is refused.
 
     `before` holds options that `given` goes over, such as a saved run's: those that the run does not use any more are
-    dropped. `lenient` drops unused given ones too, for sweeps in which another run uses them.
+    dropped, and so is one that is given as None, or "null" in a file: it goes back to its default. `lenient` drops
+    unused given ones too, for sweeps in which another run uses them.
     """
     asked, saved = read_options(given), read_options(before or {})
-    chosen = {**saved, **asked}
+    cleared = {_name(written) for written in given} - set(asked)
+    chosen = {**{name: value for name, value in saved.items() if name not in cleared}, **asked}
     if chosen.get("dataset") != OWN:
         check_dataset_name(chosen.get("dataset", OPTIONS["dataset"].default))
     parse_algorithm(chosen.get("algorithm", OPTIONS["algorithm"].default))
@@ -66,11 +68,15 @@ def read_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values in their options' types, by name. None, or "null" in a file, leaves an option to its default."""
     found = {}
     for written, value in values.items():
-        name = written.replace("-", "_") if "." not in written else written
+        name = _name(written)
         converted = coerce(name, value)
         if converted is not None:
             found[name] = converted
     return found
+
+
+def _name(written: str) -> str:
+    return written.replace("-", "_") if "." not in written else written
 
 
 def _complete(chosen: Mapping[str, Any], fill_rules: bool = True) -> Config:

@@ -50,9 +50,11 @@ def coerce(name: str, value: Any) -> Any:
         return None
     if "." in name:  # of a user's own rule: what YAML would read
         try:
-            return _load(value) if isinstance(value, str) else value
-        except (yaml.YAMLError, RecursionError, ValueError):
-            raise FedSeqError(f"the value of {name!r} cannot be read: {reprlib.repr(value)}.") from None
+            return _frozen(_load(value) if isinstance(value, str) else value)
+        except (yaml.YAMLError, RecursionError, ValueError, TypeError):
+            raise FedSeqError(
+                f"the value of {name!r} cannot be read: {reprlib.repr(value)}. Give a number, a text, or a list."
+            ) from None
     everything = all_options()
     if name not in everything:
         raise unknown("option", name.replace("_", "-"), (known.replace("_", "-") for known in everything))
@@ -61,6 +63,14 @@ def coerce(name: str, value: Any) -> Any:
     if converted is None:
         raise FedSeqError(f"{flag(name)} takes {_KIND_NAMES[kind]}, not {reprlib.repr(value)}.")
     return converted
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples: a config is told from others by its values."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_frozen, value))
+    hash(value)  # a table cannot be
+    return value
 
 
 def _convert(kind: type, value: Any) -> Any:

@@ -124,7 +124,7 @@ def parse_only(text: str | None) -> dict[str, set[Any]]:
         if not found:
             raise FedSeqError(f"--only takes option=value pairs such as algorithm=fedseq,alpha=0, not '{part}'.")
         name = name.strip().replace("-", "_")
-        chosen[name] = {coerce(name, value) for value in values.split("|")}
+        chosen.setdefault(name, set()).update(coerce(name, value) for value in values.split("|"))
     return chosen
 
 

@@ -30,7 +30,7 @@ from fedseq.runs.evidence import RoundLog, damage
 from fedseq.runs.folder import RunFolder
 from fedseq.runs.notebook import default_reporter
 from fedseq.runs.opening import OpenFolder, open_folder, reopen_folder
-from fedseq.runs.planning import Setup, Unit, units_per_round
+from fedseq.runs.planning import Setup, Unit, chains_in, units_per_round
 from fedseq.runs.private import make_budget, open_ledger, used_up
 from fedseq.runs.reading import Run
 from fedseq.runs.rounds import final_model, run_rounds
@@ -90,7 +90,7 @@ def resume(
             )
         resolved = resolve(changes, saved.options())
         refuse_code(resolved.options(), folder, changes, trust)
-        opened.refuse(resolved)
+        opened.refuse(resolved, anew=restart)
         parts = named_parts(resolved, reporter)
         if restart:
             opened, where = opened.restart()
@@ -137,8 +137,6 @@ def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_en
             units = _units(parts, files, saved is not None, engine, theta, reporter)
             per_round = units_per_round(config.fraction, len(units))
             setting = Setting(len(task.clients), len(units), per_round, len(model.parameters))
-            if doubt := too_few(parts.algorithm, setting):
-                warnings.warn(doubt, stacklevel=2)
             grouped = digest(files.superclients) if parts.algorithm.superclients else None
             setup = Setup(
                 config=config,
@@ -150,6 +148,8 @@ def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_en
                 log=RoundLog(files, parts, grouped, saved[1] if saved else None),
                 privacy=make_budget(config, ledger, per_round / len(units)),
             )
+            if doubt := too_few(parts.algorithm, setting, chains_in(setup, 1)):
+                warnings.warn(doubt, stacklevel=2)
             initial = initial_state(parts.algorithm, theta, setting)
             snapshot = saved[0] if saved else Snapshot(0, initial, visits=visits)
             if saved is None:  # from now on there is always a checkpoint to continue from
@@ -228,4 +228,11 @@ def _units(
         parts.config, parts.task, parts.exemplars, engine, theta, files.pretraining, reporter
     )
     files.write_superclients(superclients.describe())
-    return superclients.grouping.groups
+    groups = superclients.grouping.groups
+    if len(groups) == 1 < len(parts.task.clients):
+        warnings.warn(
+            f"all {len(parts.task.clients)} clients are in one superclient, so a round trains all of them in a row. "
+            "For several superclients, lower --min-samples or --max-clients.",
+            stacklevel=3,
+        )
+    return groups

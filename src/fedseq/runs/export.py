@@ -26,8 +26,8 @@ OPSET = 17  # of ONNX: read by everything since 2022
 TOLERANCE = 1e-4  # of an output, relative to the largest one
 
 
-class Scaled(nn.Module):
-    """A model behind the scaling of its inputs."""
+class OfPixels(nn.Module):
+    """A model behind the scaling of its pictures."""
 
     factor: Tensor
     shift: Tensor
@@ -35,17 +35,30 @@ class Scaled(nn.Module):
     def __init__(self, module: nn.Module, card: ModelCard):
         super().__init__()
         self.module = module
-        if card.mean:
-            centre, spread = (
-                255 * torch.tensor(part, dtype=torch.float64).view(-1, 1, 1) for part in (card.mean, card.std)
-            )
-        else:
-            centre, spread = (torch.tensor(part, dtype=torch.float64) for part in (card.centre, card.spread))
+        centre, spread = (
+            255 * torch.tensor(part, dtype=torch.float64).view(-1, 1, 1) for part in (card.mean, card.std)
+        )
         self.register_buffer("factor", (1 / spread).float())
         self.register_buffer("shift", (-centre / spread).float())
 
     def forward(self, x: Tensor) -> Tensor:
         return self.module(torch.addcmul(self.shift, x.float(), self.factor))
+
+
+class OfFeatures(nn.Module):
+    """A model behind the scaling of its features, in double precision: a year or a price is large beside its spread."""
+
+    centre: Tensor
+    spread: Tensor
+
+    def __init__(self, module: nn.Module, card: ModelCard):
+        super().__init__()
+        self.module = module
+        self.register_buffer("centre", torch.tensor(card.centre, dtype=torch.float64))
+        self.register_buffer("spread", torch.tensor(card.spread, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.module(((x.double() - self.centre) / self.spread).float())
 
 
 @dataclass(frozen=True)
@@ -74,13 +87,14 @@ def export_run(
     trained = load_trained(where, model=model, trust=trust)
     module = trained.factory()
     module.load_state_dict(trained.model.module.state_dict())
-    module = (Scaled(module, trained.card) if trained.card.mean or trained.card.spread else module).eval()
+    card, plain = trained.card, module.eval()
+    module = (OfPixels(plain, card) if card.mean else OfFeatures(plain, card) if card.spread else plain).eval()
     with one_thread(), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # tracers warn of themselves
-        examples = _examples(trained.card)
-        expected = module(examples).numpy()
+        examples = _examples(card)
+        expected = (plain(torch.from_numpy(card.scaled(examples.numpy()))) if card.spread else module(examples)).numpy()
         try:
-            content = write(module, examples[:2], trained.card)
+            content = write(module, examples[:2], card)
         except FedSeqError:
             raise
         except Exception as error:  # whatever a tracer makes of a user's model
@@ -97,14 +111,18 @@ def export_run(
 
 
 def _examples(card: ModelCard) -> Tensor:
-    """Five random inputs, of which a batch of two is traced: a file that takes only one size would be noticed."""
+    """Five random inputs such as it may get, of which two are traced: a file that takes only one size is noticed."""
     dice = np.random.default_rng(0)
     drawn = {
         "uint8": lambda: dice.integers(0, 256, (5, *card.shape), dtype=np.uint8),
-        "float32": lambda: dice.normal(size=(5, *card.shape)).astype(np.float32),
+        "float32": lambda: _unscaled(card, dice.normal(size=(5, *card.shape))).astype(np.float32),
         "int64": lambda: np.zeros((5, *card.shape), dtype=np.int64),  # of what range they are, nobody knows
     }
     return torch.from_numpy(drawn[card.dtype]())
+
+
+def _unscaled(card: ModelCard, x: np.ndarray) -> np.ndarray:
+    return x * np.array(card.spread) + np.array(card.centre) if card.spread else x
 
 
 def _write_onnx(module: nn.Module, x: Tensor, card: ModelCard) -> bytes:

@@ -35,8 +35,8 @@ def read_inputs(paths: Iterable[Path], card: ModelCard) -> Inputs:
 
 def _read_pictures(path: Path, card: ModelCard) -> Inputs:
     """A picture, or all that are in a folder and in folders inside it. Those of another size are resized."""
-    if not path.exists():
-        raise FedSeqError(f"there is no file or folder {path}.")
+    if not path.is_file() and not path.is_dir():
+        raise FedSeqError(f"{path} is not a plain file." if path.exists() else f"there is no file or folder {path}.")
     if len(card.shape) != 3 or card.dtype != "uint8" or card.shape[0] not in MODES:
         raise FedSeqError(
             f"the model takes {card.dtype} inputs of shape {list(card.shape)}, not pictures. "

@@ -46,15 +46,15 @@ class OpenFolder:
             )
         return replace(asked, **followed)
 
-    def refuse(self, asked: Config) -> None:
-        """Refuse to continue what is there as another run, as far as options tell."""
+    def refuse(self, asked: Config, *, anew: bool = False) -> None:
+        """Refuse to continue what is there as another run, or to begin it anew as one, as far as options tell."""
         if self.before is None:
             refuse_existing_run(self.files.path)
             return
         saved, done = self.before.config, self.before.rounds
         if changed := differences_in_words(saved, self.continued(asked)):
             raise FedSeqError(f"{self.files.path} holds a run with other options: {changed}. Choose another folder.")
-        if done > asked.rounds:
+        if done > asked.rounds and not anew:
             raise FedSeqError(
                 f"{self.files.path} has run {done} rounds already. Ask for at least as many with --rounds."
             )

@@ -3,7 +3,8 @@
 A run folder or its weights.safetensors alone will do: what the model is and what its inputs are stands in the file.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -139,7 +140,7 @@ def evaluate_run(
     test = _test_set(Path(folder), trained, data, data_dir, reporter)
     test = replace(test, x=test.x.to(device), y=test.y.to(device))
     task = Task(trained.factory, test, [], test, trained.card.num_classes)
-    with one_thread():
+    with one_thread(), _known_symbols(trained.card):
         return evaluate(task, trained.model, trained.model.vector.clone()), trained.card.class_names
 
 
@@ -176,6 +177,19 @@ def _labelled(source: str, card: ModelCard) -> Examples:
     return Examples(torch.from_numpy(card.scaled(found.x)), torch.from_numpy(found.y), card.mean, card.std)
 
 
+@contextmanager
+def _known_symbols(card: ModelCard) -> Iterator[None]:
+    """A model of text looks symbols up in a table, of which nothing but the model knows the length."""
+    try:
+        yield
+    except IndexError:
+        if card.dtype != "int64":
+            raise
+        raise FedSeqError(
+            "the inputs hold symbols that the model has no entry for. Encode them as its training data was."
+        ) from None
+
+
 def predict_run(
     where: str | Path,
     *files: str | Path,
@@ -196,7 +210,7 @@ def predict_run(
     x = torch.from_numpy(trained.card.scaled(inputs.x)).to(device)
     examples = Examples(x, x, trained.card.mean, trained.card.std)
     found: list[tuple[str, float]] = []
-    with one_thread():
+    with one_thread(), _known_symbols(trained.card):
         for output, _ in predict(trained.model, trained.model.vector.clone(), examples):
             probabilities, classes = output.softmax(1).max(1)
             found += zip((names[c] for c in classes.tolist()), probabilities.tolist(), strict=True)

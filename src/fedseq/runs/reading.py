@@ -54,10 +54,15 @@ class Run:
 
     def final(self, name: str, last: int = 100) -> float | None:
         """Mean of what metrics call `name` over the same rounds; None where they do not have it."""
-        window = min(last, max(1, self.rounds // 10))
-        lines = (line for line in self.metrics if line["round"] > self.rounds - window)
-        values = [line[name] for line in lines if is_number(line.get(name))]
-        return sum(values) / len(values) if values else None
+        told: list[tuple[int, float]] = [
+            (line["round"], line[name]) for line in self.metrics if is_number(line.get(name))
+        ]
+        if not told:
+            return None
+        end, _ = told[-1]  # a run that goes on has rounds after its last evaluation
+        window = min(last, max(1, end // 10))
+        values = [value for round_, value in told if round_ > end - window]
+        return sum(values) / len(values)
 
     def best_accuracy(self) -> float | None:
         return max((accuracy for _, accuracy in self.evaluations), default=None)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import write_atomically, write_json
 from fedseq.engines import open_engine
 from fedseq.grouping.quality import Quality
@@ -15,11 +16,15 @@ from fedseq.options.config import Config
 from fedseq.options.criteria import Criterion, valid_criteria
 from fedseq.options.text import to_yaml
 from fedseq.runs.assembly import Parts, initial_weights, named_parts
-from fedseq.runs.folder import STUDY, SUPERCLIENTS, RunFolder
+from fedseq.runs.folder import STUDY, SUPERCLIENTS, RunFolder, refuse_existing_run
 from fedseq.training.reporter import Reporter
 from fedseq.training.sgd import build
 
 MEASURES = tuple(field.name for field in fields(Quality))
+WRITTEN = (
+    SUPERCLIENTS, "superclients", "quality.csv", "components.csv", "violins.png", "similarity.png",
+    "similarity-norm.png", "components.png",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,17 @@ def prepare(config: Config, all_criteria: bool, reporter: Reporter) -> Prepared:
     parts = named_parts(estimating, reporter)  # with exemplars, which some criteria need
     settled = replace(parts.config, approximator=config.approximator, method=config.method)
     return Prepared(replace(parts, config=settled), criteria)
+
+
+def refuse_others_results(folder: Path) -> None:
+    """A study goes into a new folder or one of its own: nobody's superclients or tables are written over."""
+    if (folder / STUDY).exists():
+        return
+    refuse_existing_run(folder)
+    if found := [name for name in WRITTEN if (folder / name).exists()]:
+        raise FedSeqError(
+            f"{folder} holds {' and '.join(found)}, which fedseq group would write over. Choose another with --out."
+        )
 
 
 def make_study(prepared: Prepared, epochs: Sequence[int], folder: Path, reporter: Reporter) -> Study:

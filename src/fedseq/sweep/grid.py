@@ -72,6 +72,8 @@ def plan_grid(given: Mapping[str, Any], root: Path | None, preset: Mapping[str, 
         used.update(options)
         special = {name: options[name] for name in varied if name in options and name not in ("algorithm", "alpha")}
         assignment = Assignment(parent / run_name(config, special), config)
+        if any(other.folder == assignment.folder and other != assignment for other in planned):
+            raise FedSeqError(f"two of these runs would both be called {assignment.folder}. Sweep them one by one.")
         planned[assignment] = tuple(options.get(name) for name in varied)
     for name in values.keys() - used:
         raise FedSeqError(f"none of these runs would use {flag(name)}. Leave it out, or add an algorithm that does.")

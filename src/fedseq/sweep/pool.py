@@ -144,7 +144,7 @@ def _stop(workers: Sequence[_WorkerProcess], threads: Sequence[threading.Thread]
 def read_jobs(text: str | None) -> int:
     """How many at a time: as told, or one for each core this process may use."""
     if text is not None:
-        if not text.isdigit() or int(text) < 1:
+        if not text.isdecimal() or int(text) < 1:
             raise FedSeqError(f"--jobs must be 1 or more, not {text}.")
         return int(text)
     return usable_cores()

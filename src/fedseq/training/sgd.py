@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedseq.algorithms.base import Hop
+from fedseq.algorithms.base import Algorithm, Hop, UploadAndMemory
 from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError
 from fedseq.models import kernels
@@ -67,7 +67,7 @@ def train_hop(
                 loss_sum += len(batch) * _backward(task, model, batch, rng)
                 _step(task, model, job, hop)
                 hop.steps += 1
-    upload, new_memory = job.algorithm.finish(hop)
+    upload, new_memory = _finished(job.algorithm, hop)
     if before._version != untouched:
         raise FedSeqError(
             f"algorithm '{job.algorithm.name}' changes hop.start, where other clients start too. Let it change a copy."
@@ -88,6 +88,22 @@ def _backward(task: Task, model: FlatModel, batch: np.ndarray, rng: np.random.Ge
     return loss.detach()
 
 
+def _finished(algorithm: Algorithm, hop: Hop) -> UploadAndMemory:
+    found = algorithm.finish(hop)
+    match found:
+        case (Mapping() as upload, dict() as memory):
+            wrong = [name for name, value in {**upload, **memory}.items() if not isinstance(value, Tensor)]
+            if not wrong:
+                return upload, memory
+            what = f"{wrong[0]!r} that is no tensor"
+        case _:
+            what = type(found).__name__
+    raise FedSeqError(
+        f"finish of algorithm '{algorithm.name}' returns {what}. It returns two dicts of tensors: what is uploaded, "
+        "and what the client remembers."
+    )
+
+
 def _step(task: Task, model: FlatModel, job: Job, hop: Hop) -> None:
     """One step of SGD; the gradient becomes one vector only for those who change it as a whole."""
     correct, gradient, weights = job.algorithm.correct, model.gradient, model.parameters
@@ -96,8 +112,10 @@ def _step(task: Task, model: FlatModel, job: Job, hop: Hop) -> None:
         model.descend(job.lr, task.weight_decay)
         return
     model.take_gradient()
-    if correct is not None:
-        correct(gradient, hop)
+    if correct is not None and correct(gradient, hop) is not None:
+        raise FedSeqError(
+            f"correct of algorithm '{job.algorithm.name}' returns something. Let it change the gradient it is given."
+        )
     if task.clip_norm is not None:
         gradient.mul_((task.clip_norm / (gradient.norm() + 1e-12)).clamp(max=1.0))
     if velocity is None:
