@@ -30,7 +30,7 @@ class Part:
     dataset: str
     paper: tuple[str, ...] = ()  # rows of the paper's Table II, alpha 0, to stand below
     repeats: bool = False  # its runs are the paper's own settings: they stand beside its rounds
-    drawn_beside: tuple[str, ...] = ()  # other folders whose runs are in its figure too
+    drawn_beside: tuple[str, ...] = ()  # other folders, or runs in them, that are in its figure too
     by_folder: bool = False  # runs are called by their folders, which say what was tried
 
     @property
@@ -47,8 +47,9 @@ class Part:
         return Bound(CENTRALIZED[self.dataset] / 100, "the paper's centralized accuracy")
 
 
-def runs_in(folder: str) -> list[Run]:
-    return readable(read_all(sorted(file.parent for file in (RESULTS / folder).glob("*/config.yaml"))))
+def runs_in(name: str) -> list[Run]:
+    """The runs in a folder of results/, or the one it is."""
+    return readable(read_all(sorted(file.parent for file in (RESULTS / name).rglob("config.yaml"))))
 
 
 PARTS = (
@@ -59,8 +60,13 @@ PARTS = (
         "cifar10-record",
         "cifar10",
         paper=("FedAvg", "FedDyn", "FedSeq", "FedSeq + FedDyn"),
-        drawn_beside=("cifar10-paper",),
+        drawn_beside=(
+            "cifar10-record-fedavg",
+            "cifar10-controls/fedavg-lr08-s0",
+            *(f"cifar10-paper/{name}-s0" for name in ("fedavg", "fedseq", "fedseq-feddyn")),
+        ),
     ),
+    Part("cifar10-record-fedavg", "cifar10"),
     Part("cifar10-record-long", "cifar10"),
     Part("cifar100-record", "cifar100", paper=("FedAvg", "FedSeq", "FedSeq + FedDyn")),
     Part("cifar10-tuning", "cifar10", by_folder=True),
@@ -71,7 +77,7 @@ PARTS = (
 def convergence_table(part: Part) -> str:
     """Rounds to the paper's targets, and the paper's own below."""
     targets = [f"to {100 * share * part.bound.accuracy:.2f} %" for share in SHARES]
-    columns = ["run", "seeds", "rounds", "accuracy at the end", *targets, "hours"]
+    columns = ["run", "seeds", "rounds", "accuracy at the end", *targets, "hours, all seeds"]
     rows = [_convergence_cells(part, row) for row in compare(part.runs, part.bound)]
     # Where an average of models is evaluated, the last of them is too.
     raw = [_raw(run) for run in part.runs if "accuracy_raw" in run.metrics[-1]]
@@ -114,7 +120,7 @@ def _convergence_cells(part: Part, row: ComparisonRow) -> list[str]:
     last = stat(run.evaluations[-1][1] for run in runs)
     hours = sum(read_details(run.folder).environment["hours"] for run in runs)
     label = runs[0].folder.name if part.by_folder else row.label
-    cells = [label, str(len(runs)), str(min(run.rounds for run in runs))]
+    cells = [label, str(len(runs)), row.series.rounds_text()]
     cells.append(last.text(lambda value: f"{100 * value:.2f} %") if last else "-")
     cells += [crossing_text(crossing.first, runs) for crossing in row.crossings]
     return [*cells, f"{hours:.1f}"]
