@@ -79,6 +79,30 @@ def engine(cluster: Cluster, task: Task) -> Iterator[RayEngine]:
     assert ray.is_initialized()
 
 
+OWN_MODEL = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, shape, num_classes):
+        super().__init__(nn.Flatten(), nn.Linear(64, num_classes))
+"""
+
+
+def test_the_command_line_joins_a_cluster_and_brings_a_model_of_the_current_folder(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """First of all tests: those below cancel tasks and kill nodes, and what Ray keeps of that is not meant here."""
+    Path("mynet.py").write_text(OWN_MODEL)
+    words = ["run", "--dataset", "digits", "--rounds", "2", "--method", "random", "--model", "mynet:Net"]
+    joined = fedseq(*words, "--engine", "ray", "--ray-address", cluster.address, "--workers", "1", "--out", "joined")
+    output = "".join(joined.communicate(timeout=200))
+    assert joined.returncode == 0, output
+    alone = fedseq(*words, "--engine", "serial", "--out", "alone")
+    alone.communicate(timeout=200)
+    assert written(Path("joined")) == written(Path("alone"))
+    assert cluster.remaining_processes_alive()
+
+
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [
@@ -213,26 +237,3 @@ def test_a_run_is_continued_on_another_engine(cluster: Cluster, tmp_path: Path, 
     run(engine=first, rounds=2, folder=tmp_path / "parts", **wanted, **address)
     resume(tmp_path / "parts", engine=second, rounds=4)
     assert written(tmp_path / "parts") == written(tmp_path / "whole")
-
-
-OWN_MODEL = """
-from torch import nn
-
-class Net(nn.Sequential):
-    def __init__(self, shape, num_classes):
-        super().__init__(nn.Flatten(), nn.Linear(64, num_classes))
-"""
-
-
-def test_the_command_line_joins_a_cluster_and_brings_a_model_of_the_current_folder(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    Path("mynet.py").write_text(OWN_MODEL)
-    words = ["run", "--dataset", "digits", "--rounds", "2", "--method", "random", "--model", "mynet:Net"]
-    joined = fedseq(*words, "--engine", "ray", "--ray-address", cluster.address, "--workers", "1", "--out", "joined")
-    output = "".join(joined.communicate(timeout=200))
-    assert joined.returncode == 0, output
-    alone = fedseq(*words, "--engine", "serial", "--out", "alone")
-    alone.communicate(timeout=200)
-    assert written(Path("joined")) == written(Path("alone"))
-    assert cluster.remaining_processes_alive()
