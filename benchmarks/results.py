@@ -78,11 +78,14 @@ def convergence_table(part: Part) -> str:
     """Rounds to the paper's targets, and the paper's own below."""
     targets = [f"to {100 * share * part.bound.accuracy:.2f} %" for share in SHARES]
     columns = ["run", "seeds", "rounds", "accuracy at the end", *targets, "hours, all seeds"]
-    rows = [_convergence_cells(part, row) for row in compare(part.runs, part.bound)]
-    # Where an average of models is evaluated, the last of them is too.
+    compared = compare(part.runs, part.bound)
+    rows = [_convergence_cells(part, row) for row in compared]
+    # Where an average of models is evaluated, the last of them is too. How far a run went, the average decides.
+    ran = {row.label: row.series.rounds_text() for row in compared}
     raw = [_raw(run) for run in part.runs if "accuracy_raw" in run.metrics[-1]]
     for row in compare(raw, part.bound) if raw else ():
-        rows.append([f"{row.label}, raw model", *_convergence_cells(part, row)[1:-1], "-"])
+        cells = _convergence_cells(part, row)
+        rows.append([f"{row.label}, raw model", cells[1], ran[row.label], *cells[3:-1], "-"])
     for name in part.paper:
         published = TABLE_2[part.dataset][name][0]
         crossed = (str(round_ or "-") for round_, _ in published)

@@ -14,7 +14,8 @@ from flower.federations import Running, running
 pytestmark = pytest.mark.timeout(900)  # real processes, and perhaps a busy machine
 
 SOAK = os.environ.get("FEDSEQ_SOAK") == "1"
-CASES = [{"algorithm": "fedseq+feddyn"}] + SOAK * [
+CASES = [{"algorithm": "fedseq+feddyn+window", "window": 2}] + SOAK * [
+    {"algorithm": "fedseq+lookahead+ema", "joined": 2, "rounds": 4},
     {"algorithm": "fedseq+scaffold", "superclient_epochs": 2, "rounds": 4},
     {"algorithm": "fedseqinter+feddyn", "merge_every": 2, "rounds": 4},
     {"algorithm": "fedprox", "dropout": 0.3, "rounds": 4},
