@@ -4,9 +4,12 @@ Nothing is counted here but what `fedseq compare` counts. A number that no run i
 as such, from its tables as transcribed in fedseq.paper.published.
 """
 
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from fedseq.paper.plan import load_experiment
 from fedseq.paper.published import ALPHAS, CENTRALIZED, TABLE_2
@@ -17,6 +20,7 @@ from fedseq.report.formats import TextTable, to_markdown
 from fedseq.report.series import stat
 from fedseq.runs.reading import Run, read_all, read_details, readable
 
+GROUPED = (100, 200, 300)  # rounds at which ways of grouping are compared
 PAPER_ROUNDS = {"cifar10": 10_000, "cifar100": 20_000}
 ROOT = Path(__file__).parents[1]
 PAGE, IMAGES, RESULTS = ROOT / "docs/results.md", ROOT / "docs/images", ROOT / "results"
@@ -96,7 +100,7 @@ def convergence_table(part: Part) -> str:
 def ratio_table(part: Part) -> str:
     """Rounds to the paper's targets: ours, the paper's, and ours over the paper's."""
     rows = compare(part.runs, part.bound)
-    reached = [share for share in range(len(SHARES)) if any(stat(row.crossings[share].first) for row in rows)]
+    reached = [at for at in range(len(SHARES)) if any(stat(row.crossings[at].first) for row in rows)] or [0]
     targets = [f"{100 * SHARES[share] * part.bound.accuracy:.2f} %" for share in reached]
     columns = ["algorithm", *(cell for target in targets for cell in (f"to {target}: ours", "the paper's", "ratio"))]
     names = {options["algorithm"]: name for name, options in load_experiment("table1").rows.items()}
@@ -104,7 +108,7 @@ def ratio_table(part: Part) -> str:
     for row in rows:
         config = row.series.config
         published = TABLE_2[part.dataset][names[config.algorithm]][ALPHAS.index(config.alpha)]
-        cells = [names[config.algorithm]]
+        cells = [names[config.algorithm] + (f", alpha {config.alpha:g}" if config.alpha else "")]
         for share in reached:
             ours, (theirs, _) = row.crossings[share].first, published[share]
             mean = None if None in ours else stat(ours)
@@ -112,6 +116,34 @@ def ratio_table(part: Part) -> str:
             cells += [crossing_text(ours, row.series.runs), str(theirs or "-"), ratio]
         lines.append(cells)
     return to_markdown(TextTable(columns, lines))
+
+
+def grouping_table(runs: Sequence[Run]) -> str:
+    """FedSeq by who its superclients were made by. One evaluation is noisy: each number is a mean of five."""
+    columns = ["superclients by", "classes in one of them", "seeds", *(f"after {round_} rounds" for round_ in GROUPED)]
+    by_method: dict[str, list[Run]] = {}
+    for run in runs:
+        by_method.setdefault(str(run.config.method), []).append(run)
+    lines = []
+    for method, members in by_method.items():
+        classes = stat(map(_classes_together, members))
+        cells = [method, classes.text("{:.2f}".format) if classes else "-", str(len(members))]
+        for round_ in GROUPED:
+            reached = stat(_mean_of_five(run, round_) for run in members)
+            cells.append(reached.text(lambda value: f"{100 * value:.2f} %") if reached else "-")
+        lines.append(cells)
+    return to_markdown(TextTable(columns, sorted(lines, key=lambda cells: cells[1])))
+
+
+def _classes_together(run: Run) -> float:
+    """Distinct classes of a superclient, in the mean."""
+    details = read_details(run.folder)
+    together = (np.sum([details.label_counts[client] for client in group], axis=0) for group in details.superclients)
+    return statistics.fmean(int(np.count_nonzero(counts)) for counts in together)
+
+
+def _mean_of_five(run: Run, round_: int) -> float:
+    return statistics.fmean([accuracy for at, accuracy in run.evaluations if at <= round_][-5:])
 
 
 def _raw(run: Run) -> Run:
