@@ -44,6 +44,7 @@ from fedseq.training.evaluation import predict
 from fedseq.training.failures import with_trigger
 from fedseq.training.reporter import QUIET
 from fedseq.training.sgd import build
+from pages import insert
 
 ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs/reliability.md", ROOT / "results/attacks"
@@ -158,12 +159,6 @@ def write_page(page: Path) -> None:
         for name in names:
             text = insert(text, f"{grid} {name}", tables[name](runs))
     page.write_text(insert(text, "units", units_table(list(read_all(RESULTS / "digits-units")))))
-
-
-def insert(page: str, name: str, text: str) -> str:
-    begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
-    before, rest = page.split(begin)
-    return before + begin + text + end + rest.split(end)[1]
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from fedseq.report.formats import TextTable, to_markdown
 from fedseq.report.series import stat
 from fedseq.runs.reading import Run, read_all, readable
 from natural_tuning import CENTRAL, RATES, ROOT, STUDIES, Found, Study, best_rate, best_setting, last_round, run, shown
+from pages import insert
 
 PAGE, IMAGES = ROOT / "docs/examples/smartwatch.md", ROOT / "docs/images"
 BUDGETS = {"rounds": "at equal rounds", "seconds": "at equal simulated time"}
@@ -88,12 +89,6 @@ def write_page(page: Path) -> None:
             whole = insert(whole, f"{study.dataset} {BUDGETS[budget]}", budget_table(study, found, budget))
         whole = insert(whole, f"{study.dataset} tuning", tuning_table(study, found))
     page.write_text(whole)
-
-
-def insert(page: str, name: str, table: str) -> str:
-    begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
-    before, rest = page.split(begin)
-    return before + begin + table + end + rest.split(end)[1]
 
 
 def draw(folder: Path) -> Iterator[Path]:

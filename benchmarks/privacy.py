@@ -26,7 +26,7 @@ from fedseq.report.formats import TextTable, to_markdown
 from fedseq.report.series import Stat, stat
 from fedseq.runs.publishing import publish
 from fedseq.runs.reading import Run, read_all, readable
-from results import insert
+from pages import insert
 
 ROOT = Path(__file__).parents[1]
 PAGE, IMAGES, RESULTS = ROOT / "docs/privacy.md", ROOT / "docs/images", ROOT / "results/privacy"

@@ -19,6 +19,7 @@ from fedseq.report.figures import curves
 from fedseq.report.formats import TextTable, to_markdown
 from fedseq.report.series import stat
 from fedseq.runs.reading import Run, read_all, read_details, readable
+from pages import insert
 
 GROUPED = (100, 200, 300)  # rounds at which ways of grouping are compared
 PAPER_ROUNDS = {"cifar10": 10_000, "cifar100": 20_000}
@@ -182,12 +183,6 @@ def write_page(page: Path) -> None:
         if part.drawn:
             text = insert(text, f"{part.folder} costs", cost_table(part))
     page.write_text(text)
-
-
-def insert(page: str, name: str, text: str) -> str:
-    begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
-    before, rest = page.split(begin)
-    return before + begin + text + end + rest.split(end)[1]
 
 
 def draw(folder: Path) -> Iterator[Path]:

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from fedseq.algorithms.base import FEDAVG, Algorithm, Hop
-from fedseq.algorithms.feddyn import feddyn
 from fedseq.basics.errors import FedSeqError
 from fedseq.engines.dispatcher import DEATHS_PER_REQUEST
 from fedseq.engines.processes import ProcessEngine, open_processes
@@ -91,21 +90,6 @@ def shared_files() -> set[str]:
 
 def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
-
-
-@pytest.fixture(scope="module")
-def task() -> Task:
-    return make_task()
-
-
-@pytest.fixture(scope="module")
-def jobs(task: Task) -> list[Job]:
-    return make_jobs(task, feddyn(0.1))
-
-
-@pytest.fixture(scope="module")
-def expected(task: Task, jobs: list[Job]) -> list[Result]:
-    return list(SerialEngine(task).run(jobs))
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedseq.algorithms.feddyn import feddyn
 from fedseq.basics.errors import FedSeqError, is_out_of_memory
 from fedseq.engines import processes
 from fedseq.engines.processes import ProcessEngine
@@ -27,24 +26,9 @@ from fedseq.training.jobs import Job, Result, Task
 from fedseq.training.sgd import build
 
 from .shell import fedseq, is_running, wait_for, written
-from .test_engines import assert_same, make_jobs, make_task
+from .test_engines import assert_same
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="workers are forked, on Linux only")
-
-
-@pytest.fixture(scope="module")
-def task() -> Task:
-    return make_task()
-
-
-@pytest.fixture(scope="module")
-def jobs(task: Task) -> list[Job]:
-    return make_jobs(task, feddyn(0.1))
-
-
-@pytest.fixture(scope="module")
-def expected(task: Task, jobs: list[Job]) -> list[Result]:
-    return list(SerialEngine(task).run(jobs))
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from fedseq.training.sgd import build
 from fitting import that_fit
 
 from .shell import fedseq, wait_for, written
-from .test_engines import assert_same, fail, kill_yourself, make_jobs, make_task
+from .test_engines import assert_same, fail, kill_yourself, make_jobs
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -54,21 +54,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         with connected(made.address, None):  # once: what a later engine finds, it uses and leaves as it is
             yield made
         made.shutdown()
-
-
-@pytest.fixture(scope="module")
-def task() -> Task:
-    return make_task()
-
-
-@pytest.fixture(scope="module")
-def jobs(task: Task) -> list[Job]:
-    return make_jobs(task, feddyn(0.1))
-
-
-@pytest.fixture(scope="module")
-def expected(task: Task, jobs: list[Job]) -> list[Result]:
-    return list(SerialEngine(task).run(jobs))
 
 
 @pytest.fixture
