@@ -61,6 +61,7 @@ PARTS = (
     Part("cifar10-check", "cifar10"),
     Part("cifar10-paper", "cifar10", repeats=True),
     Part("cifar10-controls", "cifar10", by_folder=True),
+    Part("cifar10-centralized", "cifar10"),
     Part(
         "cifar10-record",
         "cifar10",
