@@ -4,12 +4,9 @@ Nothing is counted here but what `fedseq compare` counts. A number that no run i
 as such, from its tables as transcribed in fedseq.paper.published.
 """
 
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
 
 from fedseq.paper.plan import load_experiment
 from fedseq.paper.published import ALPHAS, CENTRALIZED, TABLE_2
@@ -21,7 +18,6 @@ from fedseq.report.series import stat
 from fedseq.runs.reading import Run, read_all, read_details, readable
 from pages import insert
 
-GROUPED = (100, 200, 300)  # rounds at which ways of grouping are compared
 PAPER_ROUNDS = {"cifar10": 10_000, "cifar100": 20_000}
 ROOT = Path(__file__).parents[1]
 PAGE, IMAGES, RESULTS = ROOT / "docs/results.md", ROOT / "docs/images", ROOT / "results"
@@ -74,7 +70,13 @@ PARTS = (
     ),
     Part("cifar10-record-fedavg", "cifar10"),
     Part("cifar10-record-long", "cifar10"),
-    Part("cifar100-record", "cifar100", paper=("FedAvg", "FedSeq", "FedSeq + FedDyn")),
+    Part(
+        "cifar100-record",
+        "cifar100",
+        paper=("FedAvg", "FedSeq", "FedSeq + FedDyn"),
+        drawn_beside=("cifar100-paper",),
+    ),
+    Part("cifar100-paper", "cifar100"),
     Part("cifar10-tuning", "cifar10", by_folder=True),
     Part("cifar10-fedavg-tuning", "cifar10", by_folder=True),
 )
@@ -118,34 +120,6 @@ def ratio_table(part: Part) -> str:
             cells += [crossing_text(ours, row.series.runs), str(theirs or "-"), ratio]
         lines.append(cells)
     return to_markdown(TextTable(columns, lines))
-
-
-def grouping_table(runs: Sequence[Run]) -> str:
-    """FedSeq by who its superclients were made by. One evaluation is noisy: each number is a mean of five."""
-    columns = ["superclients by", "classes in one of them", "seeds", *(f"after {round_} rounds" for round_ in GROUPED)]
-    by_method: dict[str, list[Run]] = {}
-    for run in runs:
-        by_method.setdefault(str(run.config.method), []).append(run)
-    lines = []
-    for method, members in by_method.items():
-        classes = stat(map(_classes_together, members))
-        cells = [method, classes.text("{:.2f}".format) if classes else "-", str(len(members))]
-        for round_ in GROUPED:
-            reached = stat(_mean_of_five(run, round_) for run in members)
-            cells.append(reached.text(lambda value: f"{100 * value:.2f} %") if reached else "-")
-        lines.append(cells)
-    return to_markdown(TextTable(columns, sorted(lines, key=lambda cells: cells[1])))
-
-
-def _classes_together(run: Run) -> float:
-    """Distinct classes of a superclient, in the mean."""
-    details = read_details(run.folder)
-    together = (np.sum([details.label_counts[client] for client in group], axis=0) for group in details.superclients)
-    return statistics.fmean(int(np.count_nonzero(counts)) for counts in together)
-
-
-def _mean_of_five(run: Run, round_: int) -> float:
-    return statistics.fmean([accuracy for at, accuracy in run.evaluations if at <= round_][-5:])
 
 
 def _raw(run: Run) -> Run:

@@ -12,7 +12,7 @@ import pytest
 
 from fedseq.options.resolve import resolve
 from fedseq.runs.folder import RunFolder
-from fedseq.runs.reading import Run, read_all, readable
+from fedseq.runs.reading import Run
 from fedseq.training.failures import attackers
 
 ROOT = Path(__file__).parents[1]
@@ -61,13 +61,12 @@ def test_every_published_run_is_on_the_page_and_names_no_machine() -> None:
             assert "data_dir: null" in text or "data_dir" not in text
 
 
-def make_run(folder: Path, accuracies: dict[int, float], **options: object) -> RunFolder:
+def make_run(folder: Path, accuracies: dict[int, float], **options: object) -> None:
     files = RunFolder(folder)
     files.path.mkdir(parents=True)
     files.write_config(resolve({"dataset": "cifar10", "rounds": 500, **options}))
     lines = [{"round": round_, "accuracy": accuracy} for round_, accuracy in accuracies.items()]
     (files.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return files
 
 
 def cells(table: str) -> list[list[str]]:
@@ -91,20 +90,6 @@ def test_rounds_stand_beside_the_papers(tmp_path: Path, monkeypatch: pytest.Monk
         ["FedSeq, alpha 0.5", "260", "325", "0.80"],
         ["SCAFFOLD", "> 200", "2229", "-"],
     ]
-
-
-def test_ways_of_grouping_are_compared_by_means_of_five_evaluations(tmp_path: Path) -> None:
-    """By hand: of rounds 20 to 100 the last five are 0.2 in the mean, and 0.3; together 0.25, deviating by 0.0707.
-    Of the superclients one holds two classes and one a single one."""
-    results = load("results")
-    for seed, level in enumerate((0.2, 0.3)):
-        told = {20: 0.9, **{20 * at: level + 0.01 * (at - 4) for at in range(2, 7)}, 320: 0.7}
-        files = make_run(tmp_path / str(seed), told, algorithm="fedseq", method="random", seed=seed)
-        files.write_clients({"examples": [1, 1, 1], "label_counts": [[5, 0], [0, 5], [5, 0]]})
-        files.write_superclients({"superclients": [[0, 1], [2]]})
-    _, row = cells(results.grouping_table(readable(read_all([tmp_path]))))
-    assert row[:3] == ["random", "1.50 ± 0.00", "2"]
-    assert row[4:] == ["25.00 % ± 7.07 %"] * 2  # up to round 120 there are five after the first
 
 
 def test_a_rate_is_chosen_by_the_mean_of_the_last_three_evaluations(tmp_path: Path) -> None:
