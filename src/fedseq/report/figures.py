@@ -59,7 +59,7 @@ def curves(runs: Sequence[Run], path: Path, bound: Bound | None = None, over: st
     if drawn > FEW:  # above the curves, which would be under it
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False, fontsize=9)
     elif drawn:
-        axes.legend(loc="lower right", frameon=False)
+        axes.legend(loc="best", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return save(figure, path)
 
