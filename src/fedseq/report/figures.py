@@ -21,8 +21,8 @@ from fedseq.report.series import make_series, mean_curve, mean_epsilon
 from fedseq.runs.reading import Run
 
 FORMATS = (".png", ".pdf", ".svg")
-# Okabe and Ito's palette: distinguishable with any kind of colour vision.
 FEW = 4  # curves that leave room for a legend among them
+# Okabe and Ito's palette: distinguishable with any kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 
 
