@@ -4,20 +4,24 @@ Nothing is counted here but what `fedseq compare` counts. A number that no run i
 as such, from its tables as transcribed in fedseq.paper.published.
 """
 
-from collections.abc import Iterator
+import statistics
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from fedseq.paper.plan import load_experiment
 from fedseq.paper.published import ALPHAS, CENTRALIZED, TABLE_2
-from fedseq.report.convergence import SHARES, Bound, ComparisonRow, compare, crossing_text
+from fedseq.report.convergence import SHARES, WINDOW, Bound, ComparisonRow, compare, crossing_text
 from fedseq.report.costs import human_bytes, human_seconds
 from fedseq.report.figures import curves
 from fedseq.report.formats import TextTable, to_markdown
-from fedseq.report.series import stat
+from fedseq.report.series import make_series, stat
 from fedseq.runs.reading import Run, read_all, read_details, readable
 from pages import insert
 
+MILESTONES = (100, 200, 300)  # rounds at which runs are compared that are too short for the targets
 PAPER_ROUNDS = {"cifar10": 10_000, "cifar100": 20_000}
 ROOT = Path(__file__).parents[1]
 PAGE, IMAGES, RESULTS = ROOT / "docs/results.md", ROOT / "docs/images", ROOT / "results"
@@ -33,15 +37,28 @@ class Part:
     repeats: bool = False  # its runs are the paper's own settings: they stand beside its rounds
     drawn_beside: tuple[str, ...] = ()  # other folders, or runs in them, that are in its figure too
     by_folder: bool = False  # runs are called by their folders, which say what was tried
+    beside: tuple[str, ...] = ()  # runs of other folders that are compared with its own at the milestones
 
     @property
     def runs(self) -> list[Run]:
         return runs_in(self.folder)
 
     @property
-    def drawn(self) -> bool:
-        """Whether it has a figure, and a table of costs."""
+    def compared(self) -> list[Run]:
+        """With those beside it, and as long as each other."""
+        return [_cut(run, MILESTONES[-1]) for name in (*self.beside, self.folder) for run in runs_in(name)]
+
+    @property
+    def reaches_targets(self) -> bool:
+        """Whether it is told what targets cost."""
         return bool(self.paper or self.repeats)
+
+    @property
+    def drawn(self) -> list[Run]:
+        """What its figure shows."""
+        if self.beside:
+            return self.compared
+        return [run for name in (self.folder, *self.drawn_beside) for run in runs_in(name) if self.reaches_targets]
 
     @property
     def bound(self) -> Bound:
@@ -122,17 +139,63 @@ def ratio_table(part: Part) -> str:
     return to_markdown(TextTable(columns, lines))
 
 
+def milestone_table(part: Part) -> str:
+    """How far runs are after some rounds. One evaluation is noisy: each number is the mean of five in a row."""
+    columns = ["run", "classes in a unit", "seeds", *(f"after {round_} rounds" for round_ in MILESTONES)]
+    lines = []
+    for series in make_series(part.compared):
+        classes = _text(map(_classes_together, series.runs), "{:.2f}".format)
+        reached = (_text((_mean_of_five(run, round_) for run in series.runs), percent) for round_ in MILESTONES)
+        lines.append([_told(series.runs[0]), classes, str(len(series.runs)), *reached])
+    return to_markdown(TextTable(columns, lines))
+
+
+def _told(run: Run) -> str:
+    """The algorithm, how different its clients are, and by whom its superclients were made."""
+    made_by = f", {run.config.method}" if read_details(run.folder).superclients else ""
+    return f"{run.config.algorithm}, alpha {run.config.alpha:g}{made_by}"
+
+
+def _text(values: Iterable[float | None], show: Callable[[float], str]) -> str:
+    found = stat(values)
+    return found.text(show) if found else "-"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
+
+
+def _classes_together(run: Run) -> float:
+    """Distinct classes that a unit, a client or a superclient, sees in the mean."""
+    details = read_details(run.folder)
+    units = details.superclients or [[client] for client in range(len(details.label_counts))]
+    together = (np.sum([details.label_counts[client] for client in unit], axis=0) for unit in units)
+    return statistics.fmean(int(np.count_nonzero(counts)) for counts in together)
+
+
+def _mean_of_five(run: Run, round_: int) -> float | None:
+    """None where the run ended before."""
+    if run.rounds < round_:
+        return None
+    return statistics.fmean([accuracy for at, accuracy in run.evaluations if at <= round_][-WINDOW:])
+
+
+def _cut(run: Run, rounds: int) -> Run:
+    """Its first rounds, as if no more had been asked for."""
+    asked = replace(run.config, rounds=rounds, until_accuracy=None)
+    return replace(run, config=asked, metrics=[line for line in run.metrics if line["round"] <= rounds])
+
+
 def _raw(run: Run) -> Run:
     return replace(run, metrics=[{**line, "accuracy": line.get("accuracy_raw")} for line in run.metrics])
 
 
 def _convergence_cells(part: Part, row: ComparisonRow) -> list[str]:
     runs = row.series.runs
-    last = stat(run.evaluations[-1][1] for run in runs)
     hours = sum(read_details(run.folder).environment["hours"] for run in runs)
     label = runs[0].folder.name if part.by_folder else row.label
     cells = [label, str(len(runs)), row.series.rounds_text()]
-    cells.append(last.text(lambda value: f"{100 * value:.2f} %") if last else "-")
+    cells.append(_text((run.evaluations[-1][1] for run in runs), percent))
     cells += [crossing_text(crossing.first, runs) for crossing in row.crossings]
     return [*cells, f"{hours:.1f}"]
 
@@ -152,18 +215,18 @@ def write_page(page: Path) -> None:
     """Fill what stands between the markers of each part's tables."""
     text = page.read_text()
     for part in PARTS:
-        text = insert(text, part.folder, convergence_table(part))
+        text = insert(text, part.folder, (milestone_table if part.beside else convergence_table)(part))
         if part.repeats:
             text = insert(text, f"{part.folder} ratios", ratio_table(part))
-        if part.drawn:
+        if part.reaches_targets:
             text = insert(text, f"{part.folder} costs", cost_table(part))
     page.write_text(text)
 
 
 def draw(folder: Path) -> Iterator[Path]:
-    for part in (part for part in PARTS if part.drawn):
-        runs = [run for name in (part.folder, *part.drawn_beside) for run in runs_in(name)]
-        yield curves(runs, folder / f"{part.folder}.png", part.bound)
+    for part in PARTS:
+        if part.drawn:
+            yield curves(part.drawn, folder / f"{part.folder}.png", part.bound)
 
 
 def main() -> None:

@@ -61,12 +61,13 @@ def test_every_published_run_is_on_the_page_and_names_no_machine() -> None:
             assert "data_dir: null" in text or "data_dir" not in text
 
 
-def make_run(folder: Path, accuracies: dict[int, float], **options: object) -> None:
+def make_run(folder: Path, accuracies: dict[int, float], **options: object) -> RunFolder:
     files = RunFolder(folder)
     files.path.mkdir(parents=True)
     files.write_config(resolve({"dataset": "cifar10", "rounds": 500, **options}))
     lines = [{"round": round_, "accuracy": accuracy} for round_, accuracy in accuracies.items()]
     (files.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return files
 
 
 def cells(table: str) -> list[list[str]]:
@@ -90,6 +91,30 @@ def test_rounds_stand_beside_the_papers(tmp_path: Path, monkeypatch: pytest.Monk
         ["FedSeq, alpha 0.5", "260", "325", "0.80"],
         ["SCAFFOLD", "> 200", "2229", "-"],
     ]
+
+
+def test_runs_are_compared_by_means_of_five_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand: of rounds 20 to 100 the five are 0.2 in the mean, and 0.3 with the other seed; together 0.25, deviating
+    by 0.1 / sqrt(2) = 0.0707. Of the superclients one holds two classes and one a single one. The longer run is told
+    as far as the others go, and a run that ended before has no number.
+    """
+    results = load("results")
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    later = {200: 0.8, 300: 0.9}
+    for folder, level, rounds in (("part/s0", 0.2, 300), ("other/s1", 0.3, 500)):
+        told = {20 * at: level + 0.01 * (at - 3) for at in range(1, 6)} | later | ({500: 0.1} if rounds == 500 else {})
+        options = {"algorithm": "fedseq", "method": "random", "alpha": 0, "rounds": rounds, "seed": int(folder[-1])}
+        files = make_run(tmp_path / folder, told, **options)
+        files.write_clients({"examples": [1, 1, 1], "label_counts": [[5, 0], [0, 5], [5, 0]]})
+        files.write_superclients({"superclients": [[0, 1], [2]]})
+    files = make_run(tmp_path / "part/avg", {100: 0.4}, algorithm="fedavg", alpha=0)
+    files.write_clients({"examples": [1, 1], "label_counts": [[5, 0], [0, 5]]})
+    _, *rows = cells(results.milestone_table(results.Part("part", "cifar10", beside=("other",))))
+    chained, alone = sorted(rows, reverse=True)
+    assert chained[:4] == ["fedseq, alpha 0, random", "1.50 ± 0.00", "2", "25.00 % ± 7.07 %"]
+    # The last five up to round 200: 0.2 - 0.01, 0.2, 0.2 + 0.01, 0.2 + 0.02 and 0.8, in the mean 0.324, and 0.404.
+    assert chained[4] == "36.40 % ± 5.66 %"
+    assert alone == ["fedavg, alpha 0", "1.00", "1", "40.00 %", "-", "-"]
 
 
 def test_a_rate_is_chosen_by_the_mean_of_the_last_three_evaluations(tmp_path: Path) -> None:
