@@ -98,6 +98,8 @@ PARTS = (
     Part("cifar10-fedavg-tuning", "cifar10", by_folder=True),
 )
 
+BY_THE_CLOCK = ("cifar10-record", "cifar10-paper", "cifar10-controls/fedavg-lr08-s0")  # drawn over simulated time
+
 
 def convergence_table(part: Part) -> str:
     """Rounds to the paper's targets, and the paper's own below."""
@@ -224,6 +226,8 @@ def write_page(page: Path) -> None:
 
 
 def draw(folder: Path) -> Iterator[Path]:
+    timed = [run for name in BY_THE_CLOCK for run in runs_in(name)]
+    yield curves(timed, folder / "cifar10-time.png", PARTS[0].bound, "seconds")
     for part in PARTS:
         if part.drawn:
             yield curves(part.drawn, folder / f"{part.folder}.png", part.bound)

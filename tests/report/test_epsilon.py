@@ -10,9 +10,9 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
 from fedseq.report import figures
 from fedseq.report.convergence import Bound, compare
-from fedseq.report.costs import run_costs
+from fedseq.report.costs import mean_spent, run_costs
 from fedseq.report.curves import make_curve
-from fedseq.report.series import make_series, mean_epsilon
+from fedseq.report.series import make_series
 from fedseq.report.summary import summarise
 from fedseq.report.tables import comparison_csv, comparison_table, cost_table
 from fedseq.runs.reading import read, read_all
@@ -75,8 +75,8 @@ def test_a_series_in_which_one_run_promises_nothing_promises_nothing(tmp_path):
 
 def test_the_curve_over_epsilon_is_the_mean_over_seeds(runs, tmp_path):
     private, plain = make_series(runs)
-    assert mean_epsilon(private.runs, [1, 2, 4]) == [1.0, 1.5, 3.5]
-    assert mean_epsilon(plain.runs, [1, 2]) == []
+    assert mean_spent(private.runs, [1, 2, 4], "epsilon") == [1.0, 1.5, 3.5]
+    assert mean_spent(plain.runs, [1, 2], "epsilon") == []
     curve = make_curve(private, [run_costs(run) for run in private.runs])
     assert curve["epsilon"] == [1.0, 1.5, 2.5, 3.5]
     assert make_curve(plain, [run_costs(run) for run in plain.runs])["epsilon"] == [None, None]

@@ -11,7 +11,7 @@ from fedseq.cli.console import make_console, print_table
 from fedseq.options.clock import WhatIf
 from fedseq.report.budget import budget_table
 from fedseq.report.convergence import all_costs, by_dataset, compare, find_bound
-from fedseq.report.costs import describe_clients
+from fedseq.report.costs import AXES, ROUND, describe_clients
 from fedseq.report.formats import to_latex, to_markdown
 from fedseq.report.tables import comparison_csv, comparison_table, cost_table
 from fedseq.runs.reading import Broken, Run, broken, read_all, readable
@@ -27,7 +27,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--figure", metavar="FILE", help="draw the curves into this .png, .pdf or .svg file")
     parser.add_argument(
-        "--over", choices=("round", "epsilon"), help="what the figure's curves are drawn over; round unless given"
+        "--over",
+        choices=tuple(AXES),
+        help="what curves are drawn over: rounds unless given, client updates, bytes moved, simulated time, privacy",
     )
     written = parser.add_mutually_exclusive_group()
     written.add_argument("--csv", action="store_true", help="print a line for each series and target, numbers in full")
@@ -137,5 +139,5 @@ def main(arguments: Namespace) -> None:
 
         # Targets are shares of one data set's bound; over several sets only a given one is meant for all.
         common = find_bound(runs, given) if given is not None or len(datasets) == 1 else None
-        drawn = curves(runs, Path(arguments.figure), common, arguments.over or "round")
+        drawn = curves(runs, Path(arguments.figure), common, arguments.over or ROUND, what_if)
         notes.print(f"curves: {drawn}", markup=False)

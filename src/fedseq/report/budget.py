@@ -46,7 +46,7 @@ def budget_table(runs: Sequence[Run], costs: Mapping[Path, Costs], round_: int) 
 def _seconds_at(run: Run, costs: Mapping[Path, Costs], round_: int) -> float | None:
     """The clock after a round; None where the run ended before, or was published without that round."""
     known = costs[run.folder]
-    return known.until(round_)[2] if round_ in known.rounds else None
+    return known.until(round_).seconds if round_ in known.rounds else None
 
 
 def _round_after(run: Run, costs: Mapping[Path, Costs], seconds: float) -> int:

@@ -170,7 +170,9 @@ def speedup(
         cost = costs[run.folder]
         if not run.rounds or (axis == "seconds" and not cost.seconds):
             return None
-        efforts.append((crossing or run.rounds) if axis == "rounds" else cost.until(crossing or run.rounds)[2] or 0.0)
+        efforts.append(
+            (crossing or run.rounds) if axis == "rounds" else cost.until(crossing or run.rounds).seconds or 0.0
+        )
     return Speedup(sum(efforts) / len(efforts) / own.mean, None in theirs.first)
 
 

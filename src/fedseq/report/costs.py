@@ -6,16 +6,49 @@ slowest chain, and FedSeqInter's slots wait for each other only where they are m
 model needs every slot's part of the round, so the clock of a round is that of its last slot.
 """
 
+import statistics
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedseq.options.clock import MISSED, Clock, WhatIf
 from fedseq.runs.reading import Details, Run, read_details
 
 AS_RECORDED = WhatIf()
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What accuracy can be drawn over."""
+
+    title: str
+    units: Mapping[str, float] = field(default_factory=lambda: {"": 1})
+    untold: str = ""  # what a run that has no place on it does not do
+
+    def unit(self, longest: float) -> str:
+        """The largest of which there are two."""
+        return max(self.units, key=lambda name: self.units[name] if 2 * self.units[name] <= longest else 0)
+
+
+ROUND = "round"
+AXES = {  # all but rounds as in Spent
+    ROUND: Axis("round"),
+    "updates": Axis("client updates"),
+    "bytes": Axis("bytes moved", {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}),
+    "seconds": Axis("simulated time", {"s": 1, "min": 60, "h": 3600, "days": 86400}, "tells how long its clients take"),
+    "epsilon": Axis("epsilon", untold="promises an epsilon"),
+}
+
+
+class Spent(NamedTuple):
+    """By the end of a round, since the beginning."""
+
+    updates: int
+    bytes: int
+    seconds: float | None
+    epsilon: float | None
 
 
 @dataclass(frozen=True)
@@ -28,11 +61,10 @@ class Costs:
     seconds: tuple[float, ...]  # empty where the folder does not tell
     epsilon: tuple[float | None, ...] = ()  # none where nothing is promised
 
-    def until(self, round_: int) -> tuple[int, int, float | None, float | None]:
-        """Updates, bytes, seconds and epsilon at the end of a round."""
+    def until(self, round_: int) -> Spent:
         at = bisect_left(self.rounds, round_)
         seconds = self.seconds[at] if self.seconds else None
-        return self.updates[at], self.bytes[at], seconds, self.epsilon[at] if self.epsilon else None
+        return Spent(self.updates[at], self.bytes[at], seconds, self.epsilon[at] if self.epsilon else None)
 
 
 def run_costs(run: Run, what_if: WhatIf = AS_RECORDED, details: Details | None = None) -> Costs:
@@ -83,6 +115,15 @@ def _bytes_per_hop(lines: Sequence[dict[str, Any]], moved: Sequence[int]) -> flo
         refused = sum(hop.get("reason") not in MISSED for hop in line.get("skipped") or ())
         found.append(count / max(1, line.get("client_updates", 0) + refused))
     return max(found)
+
+
+def mean_spent(runs: Sequence[Run], rounds: Sequence[int], axis: str, what_if: WhatIf = AS_RECORDED) -> Sequence[float]:
+    """Where these rounds are on an axis, in the mean of the runs; nothing where one of them does not tell."""
+    if axis == ROUND:
+        return rounds
+    costs = [run_costs(run, what_if) for run in runs]
+    spent = [[getattr(cost.until(round_), axis) for cost in costs] for round_ in rounds]
+    return [] if any(None in each for each in spent) else [statistics.fmean(each) for each in spent]
 
 
 def describe_clients(runs: Sequence[Run], what_if: WhatIf = AS_RECORDED) -> str:

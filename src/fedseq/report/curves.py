@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedseq.report.convergence import WINDOW
-from fedseq.report.costs import Costs
+from fedseq.report.costs import Costs, Spent
 from fedseq.report.series import Series
 
 POINTS = 600  # of a curve; more cannot be seen
 MEASURES = ("accuracy", "loss", "train_loss")
-EFFORTS = ("updates", "bytes", "seconds", "epsilon")  # as Costs.until gives them
 
 
 def make_curve(series: Series, costs: Sequence[Costs]) -> dict[str, Any]:
@@ -27,7 +26,7 @@ def make_curve(series: Series, costs: Sequence[Costs]) -> dict[str, Any]:
         "smooth": {name: [values[i] for i in kept] for name, values in smooth.items()},
         "low": list(map(min, evaluated)) if len(lines) > 1 else [],
         "high": list(map(max, evaluated)) if len(lines) > 1 else [],
-        **{name: [_mean([cost[n] for cost in at]) for at in efforts] for n, name in enumerate(EFFORTS)},
+        **{name: [_mean([getattr(spent, name) for spent in at]) for at in efforts] for name in Spent._fields},
     }
 
 

@@ -11,57 +11,76 @@ import numpy as np
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import write_atomically
+from fedseq.options.clock import WhatIf
 from fedseq.report.convergence import SHARES, Bound
-from fedseq.report.series import make_series, mean_curve, mean_epsilon
+from fedseq.report.costs import AS_RECORDED, AXES, ROUND, mean_spent
+from fedseq.report.series import make_series, mean_curve
 from fedseq.runs.reading import Run
 
 FORMATS = (".png", ".pdf", ".svg")
 FEW = 4  # curves that leave room for a legend among them
+FAR_APART = 10  # times: of curves that end so far apart, the short ones are seen on a logarithmic axis only
 # Okabe and Ito's palette: distinguishable with any kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 
 
-def curves(runs: Sequence[Run], path: Path, bound: Bound | None = None, over: str = "round") -> Path:
-    """Accuracy over rounds or epsilon, the mean of a series with its standard deviation, and dotted targets."""
-    federated = [series for series in make_series(runs) if not series.central]
+def curves(
+    runs: Sequence[Run], path: Path, bound: Bound | None = None, over: str = ROUND, what_if: WhatIf = AS_RECORDED
+) -> Path:
+    """Accuracy over rounds or what they cost, the mean of a series with its standard deviation, and dotted targets."""
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for colour, series in zip(cycle(COLOURS), federated, strict=False):
+    axis, drawn = AXES[over], []
+    for series in make_series(runs):
         rounds, means, spread = mean_curve(series.runs)
-        at: Sequence[float] = mean_epsilon(series.runs, rounds) if over == "epsilon" else rounds
-        if at and len(at) == len(means):  # without a promise there is no epsilon
-            low, high = (np.add(means, sign * np.array(spread)) for sign in (-1, 1))
-            axes.plot(at, means, color=colour, label=series.label, linewidth=1.8)
-            axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
-    if over == "epsilon" and not axes.lines:
-        raise FedSeqError("none of these runs promises an epsilon, so there is nothing to draw over it.")
+        at = mean_spent(series.runs, rounds, over, what_if)
+        if at and not series.central:
+            drawn.append((series.label, at, means, spread))
+    if axis.untold and not drawn:
+        raise FedSeqError(f"none of these runs {axis.untold}, so there is nothing to draw over it.")
+    ends = [max(at) for _, at, _, _ in drawn] or [0]
+    unit = axis.unit(max(ends))
+    axes.set_xlabel(f"{axis.title} ({unit})" if unit else axis.title)
+    if over != ROUND and max(ends) > FAR_APART * min(ends):
+        axes.set_xscale("log", subs=range(2, 10))
+        axes.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
+    else:
+        axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=over == ROUND, steps=[1, 2, 5, 10]))
+    for colour, (label, at, means, spread) in zip(cycle(COLOURS), drawn, strict=False):
+        low, high = (np.add(means, sign * np.array(spread)) for sign in (-1, 1))
+        axes.plot(np.divide(at, axis.units[unit]), means, color=colour, label=label, linewidth=1.8)
+        axes.fill_between(np.divide(at, axis.units[unit]), low, high, color=colour, alpha=0.15, linewidth=0)
     if bound:
-        for share in (*SHARES, 1.0):
-            axes.axhline(share * bound.accuracy, color="#888888", linestyle=":", linewidth=1)
-            name = f"{100 * share:.0f} % of bound" if share < 1 else "centralized" if bound.central else "bound"
-            axes.annotate(
-                name,
-                (1.01, share * bound.accuracy),
-                xycoords=("axes fraction", "data"),
-                fontsize=8,
-                color="#555555",
-                ha="left",
-                va="center",
-            )  # fmt: skip - beside the curves, not under them
-    axes.set(xlabel=over, ylabel="test accuracy", ylim=(0, 1))
-    axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=over == "round", steps=[1, 2, 5, 10]))
+        _mark_targets(axes, bound)
+    axes.set(ylabel="test accuracy", ylim=(0, 1))
     axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
-    drawn = len(axes.get_legend_handles_labels()[0])
-    if drawn > FEW:  # above the curves, which would be under it
+    if len(drawn) > FEW:  # above the curves, which would be under it
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False, fontsize=9)
     elif drawn:
         axes.legend(loc="best", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return save(figure, path)
+
+
+def _mark_targets(axes: Axes, bound: Bound) -> None:
+    for share in (*SHARES, 1.0):
+        axes.axhline(share * bound.accuracy, color="#888888", linestyle=":", linewidth=1)
+        name = f"{100 * share:.0f} % of bound" if share < 1 else "centralized" if bound.central else "bound"
+        axes.annotate(
+            name,
+            (1.01, share * bound.accuracy),
+            xycoords=("axes fraction", "data"),
+            fontsize=8,
+            color="#555555",
+            ha="left",
+            va="center",
+        )  # fmt: skip - beside the curves, not under them
 
 
 def partition(counts: np.ndarray, class_names: Sequence[str], path: Path, title: str) -> Path:

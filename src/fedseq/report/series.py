@@ -86,13 +86,6 @@ def mean_curve(runs: Sequence[Run]) -> tuple[list[int], list[float], list[float]
     return rounds, [one.mean for one in found if one], [one.std or 0.0 for one in found if one]
 
 
-def mean_epsilon(runs: Sequence[Run], rounds: Sequence[int]) -> list[float]:
-    """What had been spent by these rounds, as far as all of the runs promise something."""
-    by_seed = [{line["round"]: line.get("epsilon") for line in run.metrics} for run in runs]
-    found = [stat(values[round_] for values in by_seed) for round_ in rounds]
-    return [one.mean for one in found if one and one.count == len(runs)]
-
-
 def make_series(runs: Sequence[Run]) -> list[Series]:
     """In the order of first appearance. The same seed twice is two series: nothing is averaged with itself."""
     groups: dict[tuple[Any, int], list[Run]] = {}
