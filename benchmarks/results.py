@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedseq.grouping.quality import Quality, quality
 from fedseq.paper.plan import load_experiment
 from fedseq.paper.published import ALPHAS, CENTRALIZED, TABLE_2
 from fedseq.report.convergence import SHARES, WINDOW, Bound, ComparisonRow, compare, crossing_text
@@ -143,12 +144,15 @@ def ratio_table(part: Part) -> str:
 
 def milestone_table(part: Part) -> str:
     """How far runs are after some rounds. One evaluation is noisy: each number is the mean of five in a row."""
-    columns = ["run", "classes in a unit", "seeds", *(f"after {round_} rounds" for round_ in MILESTONES)]
+    measures = ["classes in a unit", "in the worst"]
+    columns = ["run", "seeds", *measures, *(f"after {round_} rounds" for round_ in MILESTONES)]
     lines = []
     for series in make_series(part.compared):
-        classes = _text(map(_classes_together, series.runs), "{:.2f}".format)
+        found = list(map(_quality, series.runs))
+        classes = _text((one.means()["distinct"] for one in found), "{:.2f}".format)
         reached = (_text((_mean_of_five(run, round_) for run in series.runs), percent) for round_ in MILESTONES)
-        lines.append([_told(series.runs[0]), classes, str(len(series.runs)), *reached])
+        worst = str(min(one.fewest_classes for one in found))
+        lines.append([_told(series.runs[0]), str(len(found)), classes, worst, *reached])
     return to_markdown(TextTable(columns, lines))
 
 
@@ -167,12 +171,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f} %"
 
 
-def _classes_together(run: Run) -> float:
-    """Distinct classes that a unit, a client or a superclient, sees in the mean."""
+def _quality(run: Run) -> Quality:
+    """Of its units: superclients, or clients alone."""
     details = read_details(run.folder)
     units = details.superclients or [[client] for client in range(len(details.label_counts))]
-    together = (np.sum([details.label_counts[client] for client in unit], axis=0) for unit in units)
-    return statistics.fmean(int(np.count_nonzero(counts)) for counts in together)
+    return quality(np.array(details.label_counts), units)
 
 
 def _mean_of_five(run: Run, round_: int) -> float | None:

@@ -111,10 +111,10 @@ def test_runs_are_compared_by_means_of_five_evaluations(tmp_path: Path, monkeypa
     files.write_clients({"examples": [1, 1], "label_counts": [[5, 0], [0, 5]]})
     _, *rows = cells(results.milestone_table(results.Part("part", "cifar10", beside=("other",))))
     chained, alone = sorted(rows, reverse=True)
-    assert chained[:4] == ["fedseq, alpha 0, random", "1.50 ± 0.00", "2", "25.00 % ± 7.07 %"]
+    assert chained[:5] == ["fedseq, alpha 0, random", "2", "1.50 ± 0.00", "1", "25.00 % ± 7.07 %"]
     # The last five up to round 200: 0.2 - 0.01, 0.2, 0.2 + 0.01, 0.2 + 0.02 and 0.8, in the mean 0.324, and 0.404.
-    assert chained[4] == "36.40 % ± 5.66 %"
-    assert alone == ["fedavg, alpha 0", "1.00", "1", "40.00 %", "-", "-"]
+    assert chained[5] == "36.40 % ± 5.66 %"
+    assert alone == ["fedavg, alpha 0", "1", "1.00", "1", "40.00 %", "-", "-"]
 
 
 def test_a_rate_is_chosen_by_the_mean_of_the_last_three_evaluations(tmp_path: Path) -> None:

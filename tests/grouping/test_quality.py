@@ -19,8 +19,11 @@ def test_by_hand():
     assert result.means() == pytest.approx(
         {"balance": 1 / 6, "covered": 4 / 9, "distinct": 4 / 3, "examples": 13 / 3, "clients": 4 / 3}
     )
+    assert result.fewest_classes == 0
+    assert quality(COUNTS, [(0, 1), (2, 3)]).fewest_classes == 1
 
 
 @pytest.mark.filterwarnings("error")
 def test_no_groups_at_all():
     assert quality(COUNTS, []).means() == dict.fromkeys(["balance", "covered", "distinct", "examples", "clients"], 0.0)
+    assert quality(COUNTS, []).fewest_classes == 0

@@ -74,21 +74,21 @@ def quality_table(study: "Study", published: Published) -> TextTable:
     from fedseq.grouping.study import quality_rows
 
     config = study.config
-    values = {criterion: published(config.dataset, *criterion) for criterion, _, _ in quality_rows(study)}
+    values = {criterion: published(config.dataset, *criterion) for criterion, _ in quality_rows(study)}
     columns = ["approximator", "metric", "method", "balance ratio", "covered classes", "distinct classes",
-               "superclients", "clients each"]  # fmt: skip
+               "fewest classes", "superclients", "clients each"]  # fmt: skip
     if any(values.values()):
         columns.append("paper: balance / covered, mean over alphas")
     rows = []
-    for criterion, means, count in quality_rows(study):
-        value = values[criterion]
+    for criterion, found in quality_rows(study):
+        means, value = found.means(), values[criterion]
         rows.append([
             *(part or "-" for part in criterion), f"{means['balance']:.3f}", f"{means['covered']:.3f}",
-            f"{means['distinct']:.2f}", str(count), f"{means['clients']:.2f}",
+            f"{means['distinct']:.2f}", str(found.fewest_classes), str(len(found.clients)), f"{means['clients']:.2f}",
             *([f"{value[0]:.3f} / {value[1]:.3f}" if value else "-"] if any(values.values()) else []),
         ])  # fmt: skip
     made = spread_of(config) if is_natural(config) else f"alpha {config.alpha:g}"
-    title = f"{config.dataset}, {made}, seed {config.seed}: mean over superclients"
+    title = f"{config.dataset}, {made}, seed {config.seed}: mean over superclients, and the fewest classes of one"
     return TextTable(columns, rows, title, left=3)
 
 

@@ -20,6 +20,11 @@ class Quality:
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: float(column.mean()) if len(column) else 0.0 for name, column in columns.items()}
 
+    @property
+    def fewest_classes(self) -> int:
+        """In the worst superclient: the mean does not tell of a few that were made of what the others left."""
+        return int(self.distinct.min()) if len(self.distinct) else 0
+
 
 def quality(label_counts: np.ndarray, groups: Sequence[Sequence[int]]) -> Quality:
     """`label_counts` is [clients, classes]."""

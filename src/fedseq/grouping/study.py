@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from fedseq.data.partition import label_counts
-from fedseq.grouping import Reduction, quality
+from fedseq.grouping import Quality, Reduction, quality
 from fedseq.grouping.pretraining import Pretrained, estimate, pretrain, similarity
 from fedseq.grouping.superclients import Superclients, group_by
 from fedseq.options.config import Config
@@ -83,7 +83,7 @@ def label(criterion: Criterion) -> str:
     return " ".join(filter(None, criterion))
 
 
-def quality_rows(study: Study) -> Iterator[tuple[Criterion, dict[str, float], int]]:
-    """Each criterion's mean measures over its superclients, and how many of them there are."""
+def quality_rows(study: Study) -> Iterator[tuple[Criterion, Quality]]:
+    """Each criterion, and how good its superclients are."""
     for formed in study.formed:
-        yield formed.criterion, quality(study.counts, formed.grouping.groups).means(), len(formed.grouping.groups)
+        yield formed.criterion, quality(study.counts, formed.grouping.groups)

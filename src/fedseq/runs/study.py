@@ -90,9 +90,10 @@ def _write_superclients(study: Study, folder: Path) -> Path:
 
 
 def _write_csv(study: Study, path: Path) -> Path:
-    rows: list[list[object]] = [["approximator", "metric", "method", "superclients", *MEASURES]]
-    for criterion, means, count in quality_rows(study):
-        rows.append([*(part or "" for part in criterion), count, *(means[name] for name in MEASURES)])
+    rows: list[list[object]] = [["approximator", "metric", "method", "superclients", *MEASURES, "fewest_classes"]]
+    for criterion, found in quality_rows(study):
+        means = (found.means()[name] for name in MEASURES)
+        rows.append([*(part or "" for part in criterion), len(found.clients), *means, found.fewest_classes])
     return _write_rows(path, rows)
 
 
