@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import fedseq
 from fedseq.algorithms import fedseqinter, scaffold
@@ -79,3 +80,24 @@ def test_a_function_that_returns_what_it_should_not_is_named(tmp_path, parts, wo
         fedseq.federate(
             line, CLIENTS, CLIENTS[0], mine, rounds=1, engine="serial", loss=half_square, folder=tmp_path / "x"
         )
+
+
+def now_and_then(hop):
+    """Remembers at every other visit, and tells whether it remembered."""
+    return {"remembered": torch.tensor([float("x" in hop.memory)])}, {} if "x" in hop.memory else {"x": torch.ones(1)}
+
+
+def count(state, results, setting):
+    told = sum(float(result.uploads["remembered"]) for result in results)
+    return {**state, "told": torch.cat([state.get("told", torch.zeros(0)), torch.tensor([told])])}
+
+
+@pytest.mark.parametrize("engine", ["serial", "processes"])
+def test_a_client_may_forget(tmp_path, engine):
+    forgetful = fedseq.Algorithm("forgetful", finish=now_and_then, observe=count)
+    options = {"loss": half_square, "rounds": 5, "fraction": 1.0, "engine": engine, "folder": tmp_path / "run"}
+    fedseq.federate(line, CLIENTS, CLIENTS[0], forgetful, **options)
+    assert list(final_state(tmp_path / "run")["told"]) == [0, 3, 0, 3, 0]
+    assert len(final_memory(tmp_path / "run")) == 3
+    fedseq.federate(line, CLIENTS, CLIENTS[0], forgetful, **{**options, "rounds": 6})
+    assert final_memory(tmp_path / "run") == {}

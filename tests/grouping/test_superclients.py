@@ -156,8 +156,9 @@ def test_clients_without_examples_are_left_out(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [([100] * 500, 800), ([15] * 37 + [14] * 63, 112), ([10] * 5, 50), ([1], 1), ([0, 0, 1], 1)],
-)
-def test_default_min_samples(sizes, expected):
-    assert default_min_samples(np.array(sizes)) == expected
+    ("sizes", "most", "expected"),
+    [([100] * 500, 11, 800), ([15] * 37 + [14] * 63, 11, 112), ([10] * 5, 11, 50), ([1], 11, 1), ([0, 0, 1], 11, 1),
+     ([10, 20, 30] * 9, 2, 60)],
+)  # fmt: skip
+def test_default_min_samples(sizes, most, expected):
+    assert default_min_samples(np.array(sizes), most) == expected

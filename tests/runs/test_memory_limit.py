@@ -99,6 +99,24 @@ def test_no_more_than_the_limit_is_held(tmp_path):
     assert max(bounded.held) - others <= last_round_and_limit + 4
 
 
+def test_rare_checkpoints_do_not_fill_the_disk(tmp_path):
+    """Of each client that was seen one file is there, though every round writes those of its clients anew."""
+
+    class Count(Quiet):
+        def __init__(self):
+            self.seen, self.files = set(), []
+
+        def round(self, record):
+            self.seen |= {client for chain in record["clients"] for client in chain}
+            kept = (tmp_path / "run" / "checkpoints" / "memory").glob("*")
+            self.files.append((len(self.seen), len(list(kept))))
+
+    counted, rare = Count(), {"checkpoint_every": 1000, "memory_limit": 0.0}
+    fedseq.run(OPTIONS, tmp_path / "run", algorithm="feddyn", num_clients=30, rounds=12, reporter=counted, **rare)
+    assert all(seen == files for seen, files in counted.files)
+    assert len(counted.seen) < 12 * 6  # some were seen twice
+
+
 def stand(round_: int, clients: dict[int, int]) -> Snapshot:
     memory = {client: {"g": torch.full((256,), float(client))} for client in clients}
     return Snapshot(round_, {"weights": torch.zeros(3)}, memory, clients)

@@ -4,13 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 import fedseq
 from fedseq import FedSeqError
-from fedseq.algorithms import fedprox
+from fedseq.algorithms import centralized, fedprox, fedseqinter
 from fedseq.report.convergence import by_dataset, find_bound
 from fedseq.report.series import make_series
 
@@ -70,6 +72,52 @@ def test_a_changed_number_in_a_closure_is_another_model() -> None:
         go("run", made(2.0), rounds=2)
 
 
+WEIGHT, SETTINGS, CRITERION = torch.ones(2), {"smooth": 0.0}, nn.CrossEntropyLoss()
+
+
+def by_globals(outputs: Tensor, targets: Tensor) -> Tensor:
+    smooth = SETTINGS["smooth"]
+    return nn.functional.cross_entropy(outputs, targets, WEIGHT, label_smoothing=smooth) + CRITERION(outputs, targets)
+
+
+def test_a_loss_that_fails_leaves_nothing_behind() -> None:
+    with pytest.raises(FedSeqError, match="cannot take a client's examples") as failed:
+        go("run", loss=nn.Sequential())
+    assert torch.is_grad_enabled()
+    assert failed  # and with it whatever was under way
+
+
+def test_what_a_loss_was_made_with_is_part_of_it() -> None:
+    """PyTorch prints little of it and holds none in its state."""
+    go("run", loss=nn.CrossEntropyLoss())
+    assert go("run", loss=nn.CrossEntropyLoss().eval(), rounds=2).rounds == 2
+    for changed in (nn.CrossEntropyLoss(label_smoothing=0.5), nn.CrossEntropyLoss(ignore_index=0)):
+        with pytest.raises(FedSeqError, match="another loss"):
+            go("run", loss=changed, rounds=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("WEIGHT", torch.tensor([1.0, 2.0])), ("SETTINGS", {"smooth": 0.5}),
+     ("CRITERION", nn.CrossEntropyLoss(label_smoothing=0.5))],
+)  # fmt: skip
+def test_what_a_loss_reads_is_part_of_it(name: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    go("run", loss=by_globals)
+    assert go("run", loss=by_globals, rounds=2).rounds == 2
+    monkeypatch.setitem(globals(), name, value)
+    with pytest.raises(FedSeqError, match="another loss"):
+        go("run", loss=by_globals, rounds=3)
+
+
+def test_an_object_takes_the_options_that_its_name_takes() -> None:
+    with pytest.raises(FedSeqError, match="--joined has no effect in this run"):
+        go("run", algorithm=fedseqinter(), method="random", joined=2)
+    with pytest.raises(FedSeqError, match="algorithm='centralized' by its name"):
+        go("run", algorithm=centralized())
+    assert not Path("run").exists()
+    assert go("run", algorithm=fedseq.algorithms.fedseq(), method="random", joined=2).config.joined == 2
+
+
 def test_runs_on_different_data_are_not_compared() -> None:
     """One data set dealt in another order is the same; a bound is one of the same data only."""
     data = clients()
@@ -111,4 +159,29 @@ def test_options_of_an_algorithm_that_was_given_as_an_object_are_refused() -> No
 def test_groups_that_mean_something_else_are_refused(algorithm: str, groups: list[list[int]], words: str) -> None:
     with pytest.raises(FedSeqError, match=words):
         go("run", algorithm=algorithm, groups=groups)
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"algorithm": "fedseq", "groups": [[0, 1], [2]], "max_clients": 3}, "max_clients has no effect"),
+        ({"algorithm": "fedseq", "groups": [[0, 1], [2]], "min_samples": 3}, "min_samples has no effect"),
+        ({"num_clients": 5}, "3 clients are given, so that num_clients has no effect"),
+        ({"clients": [(x, y.float()) for x, y in clients()], "until_accuracy": 0.5}, "until_accuracy is for classes"),
+    ],
+)
+def test_options_that_would_have_no_effect_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(FedSeqError, match=words):
+        go("run", **options)
+    assert not Path("run").exists()
+
+
+def test_clients_without_examples_and_examples_that_are_not_there() -> None:
+    pair = clients()[0]
+    for held, words in (([[0, 1], [12]], "client 1 names an example that is not there"), ([[], []], "no client holds")):
+        with pytest.raises(FedSeqError, match=words):
+            fedseq.federate_indexed(Net, pair, [np.array(part, int) for part in held], pair, "fedavg", folder="run")
+    with pytest.raises(FedSeqError, match="seed"):
+        fedseq.federate_by(Net, TensorDataset(*pair), lambda number: number % 3, "fedavg", seed="abc", folder="run")
     assert not Path("run").exists()

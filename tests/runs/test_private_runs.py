@@ -205,9 +205,26 @@ def normalised() -> nn.Module:
 def test_what_no_noise_covers_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FedSeqError, match="keeps statistics of its examples"):
         train(tmp_path / "buffers", "fedavg", model=normalised, **VISITS)
-    for algorithm in (feddyn(0.1), fedseqinter()):
-        with pytest.raises(FedSeqError, match="lets its server see chains without noise"):
+    told = {feddyn(0.1): "lets its server see chains without noise", fedseqinter(): "go from chain to chain without"}
+    for algorithm, words in told.items():
+        with pytest.raises(FedSeqError, match=words):
             train(tmp_path / "own", algorithm, **ROUNDS)
+
+
+@pytest.mark.parametrize("mechanism", ["visit", "round"])
+def test_noise_for_a_budget_is_found_for_the_clients_that_exist(tmp_path: Path, mechanism: str) -> None:
+    """By hand: 10 hospitals of which 2 a round, where files are dealt to 100 clients: all 12 rounds are within it."""
+    rows = [f"{hospital},{value},{value % 2}" for hospital in range(10) for value in range(12)]
+    (tmp_path / "visits.csv").write_text("\n".join(["hospital,pressure,label", *rows]))
+    promise = {"rounds": 12, "dp_clip": 1.0, "dp_epsilon": 8.0, "dp_mechanism": mechanism}
+    data = {"dataset": f"csv:{tmp_path / 'visits.csv'}", "clients_by": "hospital"}
+    options = {**data, **promise, "algorithm": "fedavg", "engine": "serial"}
+    run = fedseq.run(options, tmp_path / "run")
+    assert run.rounds == 12
+    assert 4 < (spent(run)[-1] or 0) <= 8
+    counted = resolve({**promise, "algorithm": "fedavg", "num_clients": 10})
+    assert run.config.dp_noise == counted.dp_noise
+    assert fedseq.run(options, tmp_path / "run").rounds == 12  # the same again is the same run
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,13 @@ def _function_parts(function: FunctionType, seen: tuple[int, ...]) -> list[Any]:
 
 
 def is_own_or_plain(value: Any) -> bool:
-    return is_own(value) if callable(value) else isinstance(value, bool | int | float | str | tuple)
+    """Also numbers that are read: of modules, tensors, arrays and dicts. Lists are what programs keep notes in."""
+    if hasattr(value, "state_dict") and not isinstance(value, type):
+        return True
+    if callable(value):
+        return is_own(value)
+    arrays = hasattr(value, "tobytes") or hasattr(value, "detach")
+    return arrays or isinstance(value, bool | int | float | str | tuple | dict)
 
 
 def _is_filled(cell: Any) -> bool:
@@ -114,7 +120,7 @@ def _object(value: Any, seen: tuple[int, ...]) -> Any:
     if dataclasses.is_dataclass(value):
         return {field.name: plain(getattr(value, field.name), seen) for field in dataclasses.fields(value)}
     if hasattr(value, "state_dict"):
-        return {"printed": _printed(value), "holds": plain(dict(value.state_dict()), seen)}
+        return {"printed": _printed(value), "holds": plain(dict(value.state_dict()), seen), "set": _settings(value)}
     if hasattr(value, "detach"):
         value = value.detach().cpu().numpy()
     if hasattr(value, "tobytes"):
@@ -122,6 +128,18 @@ def _object(value: Any, seen: tuple[int, ...]) -> Any:
     if is_own(type(value)) and hasattr(value, "__dict__"):
         return {"class": _callable(type(value), seen), "holds": plain(vars(value), seen)}
     return function_name(value) if callable(value) else _printed(value)
+
+
+def _settings(module: Any) -> dict[str, Any]:
+    """What a module and those in it were made with and neither print nor hold, such as a loss's label smoothing."""
+    parts = dict(module.named_modules()) if hasattr(module, "named_modules") else {"": module}
+    found = {
+        f"{part}.{name}": value
+        for part, inner in parts.items()
+        for name, value in vars(inner).items()
+        if isinstance(value, bool | int | float | str) and not name.startswith("_")
+    }
+    return {name: value for name, value in found.items() if not name.endswith(".training")}  # which a run switches
 
 
 def _printed(value: Any) -> str:

@@ -9,8 +9,9 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.cli import FAILED, add_config_flags, add_trust, options_from
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
 from fedseq.options.config import Config
-from fedseq.options.private import accountant, planned
+from fedseq.options.private import accountant, planned, with_noise
 from fedseq.options.resolve import resolve
+from fedseq.options.uses import is_natural
 from fedseq.report.formats import TextTable
 
 if TYPE_CHECKING:
@@ -32,6 +33,12 @@ def main(arguments: Namespace) -> int:
     given = options_from(arguments)
     config = resolve({"dp_clip": 1.0, **given})  # epsilon does not depend on it
     if arguments.action != "audit":
+        if is_natural(config):
+            from fedseq.runs.assembly import deal, read_dataset
+            from fedseq.training.reporter import QUIET
+
+            clients = len(deal(config, read_dataset(config, QUIET)))
+            config = with_noise(replace(config, num_clients=clients), clients)
         print_table(make_console(), promise(config))
         return 0
     from fedseq.runs.audit import audit

@@ -61,6 +61,12 @@ def run_with_progress(work: Callable[[ConsoleReporter], Run]) -> int:
         console.print(
             f"final accuracy {final:.4f} after {run.rounds} rounds (best {run.best_accuracy():.4f})", markup=False
         )
+    target = run.config.until_accuracy
+    if target is not None and run.rounds < run.config.rounds and run.crossing(target) is not None:
+        further = f"fedseq resume {shlex.quote(str(run.folder))} --until-accuracy null"
+        console.print(
+            f"stopped, as the accuracy is at least {target:g}. To go on: {further}", markup=False, soft_wrap=True
+        )
     best = best_of(run.metrics) if run.config.patience is not None else None
     if best is not None:
         waited = run.rounds - best.round

@@ -6,7 +6,7 @@ from pathlib import Path
 from fedseq.data.dataset import NOTHING_MORE, Dataset, Progress, Wanted, silent
 from fedseq.data.digits import read_digits
 from fedseq.data.folder import load_folder
-from fedseq.data.labelled import Labelled, check_labelled_name, load_labelled
+from fedseq.data.labelled import Labelled, check_labelled_name, expanded, load_labelled
 from fedseq.data.npz import load_npz
 from fedseq.data.published import read_published
 from fedseq.data.table import load_csv, load_parquet
@@ -37,7 +37,7 @@ def load_dataset(
     check_dataset_name(name)
     kind, _, path = name.partition(":")
     if kind in _OWN_FILES:
-        return _OWN_FILES[kind](name, Path(path).expanduser(), wanted, progress)
+        return _OWN_FILES[kind](name, expanded(path), wanted, progress)
     facts = CATALOG[name]
     if facts.reader:
         read: Callable[..., Dataset] = Row(facts.reader).load()

@@ -55,12 +55,12 @@ def load_labelled(source: str, class_names: ClassNames | None = None) -> Labelle
     check_labelled_name(source)
     kind, _, place = source.partition(":")
     try:
-        return _READERS[kind](_expanded(place), class_names)
+        return _READERS[kind](expanded(place), class_names)
     except (OSError, MemoryError) as error:  # what the readers do not foresee, such as a folder without permission
         raise FedSeqError(f"{place} cannot be read: {str(error) or 'it does not fit into memory'}.") from error
 
 
-def _expanded(place: str) -> Path:
+def expanded(place: str) -> Path:
     try:
         return Path(place).expanduser()
     except RuntimeError as error:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.options.tables import PARTITIONS
+from fedseq.options.uses import partition_of
 
 Indices = list[np.ndarray]
 
@@ -25,8 +26,7 @@ def partition_clients(
         )
     if not alpha >= 0:
         raise FedSeqError(f"--alpha must be 0 or more, not {alpha}.")
-    name = partition or ("shards" if alpha == 0 else "iid" if math.isinf(alpha) else "hsu")
-    deal: Callable[..., Indices] = PARTITIONS.row(name).load()
+    deal: Callable[..., Indices] = PARTITIONS.row(partition or partition_of(alpha)).load()
     return deal(labels, num_clients, alpha, rng)
 
 

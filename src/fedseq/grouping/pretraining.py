@@ -189,10 +189,10 @@ def _reserve(path: Path, size: int) -> None:
 def _key(task: Task, model: FlatModel, theta: Tensor, lr: float, exemplars: Examples | None) -> str:
     """A name for everything that a client's pre-trained weights depend on, but the number of epochs."""
     digest = hashlib.sha256()
-    settings = (lr, task.batch_size, task.momentum, task.weight_decay, task.clip_norm, task.augment, task.seed)
+    sgd = (lr, task.batch_size, task.momentum, task.weight_decay, task.clip_norm, task.augment, task.seed)
     if task.privacy:
         digest.update(repr(task.privacy).encode())
-    digest.update(json.dumps(settings).encode() + f"{model.module} {function_name(task.loss)}".encode())
+    digest.update(json.dumps([*sgd, task.kernels]).encode() + f"{model.module} {function_name(task.loss)}".encode())
     if task.precision != "float32":
         digest.update(task.precision.encode())
     digest.update(task.fingerprint.encode())

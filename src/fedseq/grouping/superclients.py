@@ -10,13 +10,14 @@ from torch import Tensor
 from fedseq.basics import seeds
 from fedseq.grouping import Grouping, check_limits, group_clients
 from fedseq.grouping.limits import Limits
-from fedseq.grouping.pretraining import Pretrained, estimate, pretrain
+from fedseq.grouping.pretraining import Pretrained, classifier_layers, estimate, pretrain
 from fedseq.options.config import Config
 from fedseq.options.criteria import Criterion
 from fedseq.options.tables import APPROXIMATORS
 from fedseq.training.examples import Examples
 from fedseq.training.jobs import Engine, Task
 from fedseq.training.reporter import QUIET, Reporter
+from fedseq.training.sgd import build
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,8 @@ def form_superclients(
     reporter: Reporter = QUIET,
 ) -> Superclients:
     """Superclients of the config's criterion; what pre-training gives is kept in `folder`."""
-    criterion = criterion_of(config)
-    sizes = np.array([len(indices) for indices in task.clients])
-    check_limits(sizes, Limits(config.min_samples or default_min_samples(sizes), config.max_clients))
-    pretrained = None
+    refuse_impossible(config, task)
+    criterion, pretrained = criterion_of(config), None
     if criterion[0] is not None:
         keep = APPROXIMATORS[criterion[0]].layers is not None
         epochs = config.pretrain_epochs
@@ -66,6 +65,15 @@ def form_superclients(
     formed = group_by(criterion, config, task, pretrained)
     _report(formed, reporter)
     return formed
+
+
+def refuse_impossible(config: Config, task: Task) -> None:
+    """What the clients or the model cannot give, before hours of pre-training."""
+    approximator, _, _ = criterion_of(config)
+    sizes = np.array([len(indices) for indices in task.clients])
+    check_limits(sizes, limits_of(config, sizes))
+    if approximator is not None and APPROXIMATORS[approximator].layers is not None:
+        classifier_layers(build(task))
 
 
 def group_by(criterion: Criterion, config: Config, task: Task, pretrained: Pretrained | None) -> Superclients:
@@ -77,13 +85,14 @@ def group_by(criterion: Criterion, config: Config, task: Task, pretrained: Pretr
     if approximator is not None:
         assert pretrained is not None
         estimates, _ = estimate(approximator, config.confidence, pretrained)
+    limits = limits_of(config, sizes)
     grouping = group_clients(
         None if estimates is None else estimates[holders],
         sizes[holders],
         method=method,
         metric=metric,
-        min_samples=config.min_samples or default_min_samples(sizes),
-        max_clients=config.max_clients,
+        min_samples=limits.min_samples,
+        max_clients=limits.max_clients,
         rng=seeds.generator(config.seed, "grouping"),
         probabilities=approximator is not None and APPROXIMATORS[approximator].probabilities,
         num_classes=max(task.num_classes, 1),
@@ -94,10 +103,14 @@ def group_by(criterion: Criterion, config: Config, task: Task, pretrained: Pretr
     return Superclients(criterion, replace(grouping, groups=groups, unknown=unknown))
 
 
-def default_min_samples(sizes: np.ndarray) -> int:
-    """8 * floor(n/K), which is the paper's 800 on CIFAR; all examples where there are less than eight clients."""
-    total = int(sizes.sum())
-    return max(1, min(8 * (total // len(sizes)), total))
+def limits_of(config: Config, sizes: np.ndarray) -> Limits:
+    return Limits(config.min_samples or default_min_samples(sizes, config.max_clients), config.max_clients)
+
+
+def default_min_samples(sizes: np.ndarray, max_clients: int) -> int:
+    """8 * floor(n/K), which is the paper's 800 on CIFAR; what the most clients of a group hold where that is less."""
+    most = int(np.sort(sizes)[-max_clients:].sum())
+    return max(1, min(8 * (int(sizes.sum()) // len(sizes)), most))
 
 
 def _report(formed: Superclients, reporter: Reporter) -> None:

@@ -1,12 +1,13 @@
 """What options say of privacy: which mechanism, whose noise, what it promises for the rounds that are planned."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.options.option import Use
 from fedseq.options.ranges import AT_LEAST_0, POSITIVE, Range
-from fedseq.options.uses import FEDERATED, algorithm_of, uses_estimates
+from fedseq.options.uses import FEDERATED, algorithm_of, is_natural, uses_estimates
 from fedseq.privacy.accountant import Accountant, most_draws
 
 PRIVATE = Use("private runs, by --dp-clip", lambda options: is_private(options))
@@ -77,7 +78,18 @@ def planned_share(options: Any) -> float:
 
 
 def default_noise(options: Any) -> float | None:
-    """What keeps the planned rounds within --dp-epsilon."""
+    """What keeps the planned rounds within --dp-epsilon; left open for clients that exist, until they are counted."""
+    return None if is_natural(options) else _noise_within_epsilon(options)
+
+
+def with_noise(config: Any, clients: int) -> Any:
+    """The config with the noise that was left open."""
+    if config.dp_noise is not None:
+        return config
+    return replace(config, dp_noise=_noise_within_epsilon(replace(config, num_clients=clients)))
+
+
+def _noise_within_epsilon(options: Any) -> float | None:
     if not is_private(options) or options.dp_epsilon is None:
         return None
     found, times = planned(options)
@@ -88,9 +100,9 @@ def check_privacy(options: Any) -> None:
     """What does not fit together in a private run."""
     if not is_private(options):
         return
-    if options.dp_noise is None:
+    if options.dp_noise is None and options.dp_epsilon is None:
         raise FedSeqError("--dp-clip alone promises nothing: give --dp-noise, or --dp-epsilon to find it.")
-    if math.isinf(options.dp_clip) and options.dp_noise:
+    if math.isinf(options.dp_clip) and (options.dp_noise or options.dp_noise is None):
         raise FedSeqError("noise is measured in clips, and --dp-clip inf has no size. Give a finite one.")
     if options.evaluate_clients:
         raise FedSeqError(
@@ -148,4 +160,5 @@ NOISE: dict[str, Any] = {
     "range": AT_LEAST_0,
     "use": PRIVATE,
     "usual": "what --dp-epsilon and --rounds allow",
+    "open": None,
 }

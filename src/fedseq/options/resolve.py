@@ -50,17 +50,20 @@ def recorded(values: Mapping[str, Any]) -> Config:
     return _complete({"kernels": "torch", **read_options(values)}, fill_rules=False)
 
 
-def resolve_with_object(given: Mapping[str, Any], name: str, superclients: bool) -> Config:
-    """As `resolve`, for an Algorithm object: its hyper-parameters are its own, and no options."""
+def resolve_with_object(given: Mapping[str, Any], name: str, shape: str) -> Config:
+    """As `resolve`, for an Algorithm object: its hyper-parameters are its own, and no options.
+
+    Its rounds have the shape of those of fedavg, fedseq or fedseqinter, and so it uses the same options.
+    """
     of_rules = sorted(name for name in given if name not in OPTIONS and name in all_options())
     if of_rules:
         raise FedSeqError(
             f"{flag(of_rules[0])} has no effect in this run: the algorithm is given as an object, and has what that "
             f"was made with. Leave it out, or make the object with it: {of_rules[0]}={given[of_rules[0]]!r}."
         )
-    config = resolve({**given, "algorithm": "fedseq" if superclients else "fedavg"})
-    if superclients and not algorithm_of(types.SimpleNamespace(algorithm=name)).superclients:
-        name = f"fedseq+{name}"  # by which reports know it
+    config = resolve({**given, "algorithm": shape})
+    if algorithm_of(config).superclients and not algorithm_of(types.SimpleNamespace(algorithm=name)).superclients:
+        name = f"{shape}+{name}"  # by which reports know it
     return _complete({**config.options(), "algorithm": name}, fill_rules=False)
 
 

@@ -21,7 +21,7 @@ from fedseq.data.partition import partition_clients
 from fedseq.models import default_model, kernels, model_factory
 from fedseq.options.config import Config
 from fedseq.options.datasets import CATALOG
-from fedseq.options.private import is_private
+from fedseq.options.private import is_private, with_noise
 from fedseq.options.tables import MODELS
 from fedseq.options.uses import CONFIDENCE, is_central, watches_exemplars
 from fedseq.runs.private import check_algorithm
@@ -83,14 +83,14 @@ def assemble(config: Config, dataset: Dataset, clients: Sequence[np.ndarray], al
         )
     if config.augment == "crop-flip" and len(dataset.shape) != 3:
         raise FedSeqError(f"--augment crop-flip needs pictures, and the data has shape {dataset.shape}. Use none.")
-    config = replace(config, model=model)
+    config = with_noise(replace(config, model=model), len(clients))
     factory = model_factory(model, dataset.shape, dataset.num_classes)
     exemplars, test = split_test(config, test_of(config, dataset), dataset.class_names)
     train = examples_of(dataset, dataset.x_train, dataset.y_train)
     task = make_task(config, factory, train, clients, test, dataset.num_classes)
     if ":" in model:
         check_model(task, f"'{model}'", task.test)
-    names = dataset.owners.names if dataset.owners else ()
+    names = dataset.owners.names if dataset.owners and not is_central(config) else ()
     classes = dataset.class_names
     digest = "" if config.dataset in CATALOG else _digest_of(dataset)
     parts = Parts(

@@ -86,6 +86,7 @@ def federate_indexed(
     if not isinstance(algorithm, str | Algorithm):
         raise FedSeqError(f"algorithm must be a name or an Algorithm, not {algorithm!r}.")
     (x, y), (x_test, y_test) = as_pair(train, "the training set"), as_pair(test, "the test set")
+    _check_indices(clients, len(y))
     num_classes = 0 if y.is_floating_point() else int(torch.cat([y, y_test]).max()) + 1
     config = _resolve_own(algorithm, len(clients), bool(num_classes), groups is not None, options)
     if config.algorithm == CENTRALIZED:
@@ -108,6 +109,14 @@ def federate_indexed(
     return execute(with_kernels(parts), folder, reporter or default_reporter())
 
 
+def _check_indices(clients: Sequence[np.ndarray], examples: int) -> None:
+    for number, indices in enumerate(clients):
+        if len(indices) and not 0 <= np.min(indices) <= np.max(indices) < examples:
+            raise FedSeqError(f"client {number} names an example that is not there: they are 0 to {examples - 1}.")
+    if not any(len(indices) for indices in clients):
+        raise FedSeqError("no client holds an example. Give some of them indices into the training set.")
+
+
 def _owner(test_clients: Sequence[Any] | None, examples: int, config: Config) -> Tensor | None:
     if not config.evaluate_clients:
         return None
@@ -121,14 +130,22 @@ def _resolve_own(
 ) -> Config:
     """The config of a run whose data and model, and perhaps algorithm and groups, are given as objects."""
     superclients = parse_algorithm(algorithm).superclients if isinstance(algorithm, str) else algorithm.superclients
-    if grouped and "method" in options:
-        raise FedSeqError("groups are given, so that method has no effect. Leave one of them out.")
+    forming = [name for name in ("method", "min_samples", "max_clients") if name in options]
+    if grouped and forming:
+        raise FedSeqError(f"groups are given, so that {forming[0]} has no effect. Leave one of them out.")
+    if "num_clients" in options:
+        raise FedSeqError(f"{num_clients} clients are given, so that num_clients has no effect. Leave it out.")
+    if "until_accuracy" in options and not classes:
+        raise FedSeqError("until_accuracy is for classes, and the targets are numbers. Leave it out, or use patience.")
     own = {"dataset": OWN, "model": OWN, "rounds": 100}
     own |= {"method": "random"} if superclients and (grouped or not classes) else {}
     own |= {} if algorithm == CENTRALIZED else {"num_clients": num_clients}
     if isinstance(algorithm, str):
         return resolve({**own, **options, "algorithm": algorithm})
-    return resolve_with_object({**own, **options}, algorithm.name, superclients)
+    if algorithm.name == CENTRALIZED:
+        raise FedSeqError("give algorithm='centralized' by its name: its momentum and learning rate go with that.")
+    shape = "fedavg" if not superclients else "fedseq" if algorithm.merge_every == 1 else "fedseqinter"
+    return resolve_with_object({**own, **options}, algorithm.name, shape)
 
 
 def _check_pairs(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:

@@ -77,6 +77,13 @@ class CheckpointWriter:
                 break
             memory[client] = _store(folder, client, snapshot, written)
             excess -= sizes[client]
+        # What an earlier spill wrote, and was changed since, no checkpoint will ever name: it would fill the disk.
+        named = {kept.path for kept in memory.values() if isinstance(kept, Stored)} | {
+            folder / name for name in written
+        }
+        for path in (folder / "memory").glob("*.safetensors"):
+            if path not in named and _OURS.fullmatch(path.relative_to(folder).as_posix()):
+                path.unlink()
         return replace(snapshot, memory=memory)
 
     def wait(self) -> None:

@@ -17,7 +17,7 @@ from fedseq.algorithms.robust import too_few
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import digest
 from fedseq.engines import open_engine
-from fedseq.grouping.superclients import form_superclients
+from fedseq.grouping.superclients import form_superclients, refuse_impossible
 from fedseq.options.attacks import parse_attack
 from fedseq.options.config import Config
 from fedseq.options.resolve import resolve
@@ -41,7 +41,7 @@ from fedseq.training import weights
 from fedseq.training.failures import attackers, poisoned
 from fedseq.training.jobs import Engine, Task
 from fedseq.training.reporter import QUIET, Reporter, Steadfast
-from fedseq.training.sgd import build, one_thread
+from fedseq.training.sgd import build, one_thread, refuse_batches_of_one
 
 MakeEngine = Callable[[Config, Task], Engine]
 
@@ -59,8 +59,10 @@ def run(
     continued. In a notebook a bar shows how far it is, unless a `reporter` does.
     """
     reporter = reporter or default_reporter()
-    base = config.options() if isinstance(config, Config) else dict(config or {})
-    resolved = config if isinstance(config, Config) and not options else resolve({**base, **options})
+    if isinstance(config, Config):  # of which the options given go over those they do not fit
+        resolved = resolve(options, config.options()) if options else config
+    else:
+        resolved = resolve({**(config or {}), **options})
     with open_folder(folder, resolved) as opened:
         return run_in(opened, named_parts(opened.continued(resolved), reporter), reporter)
 
@@ -93,6 +95,7 @@ def resume(
         opened.refuse(resolved, anew=restart)
         parts = named_parts(resolved, reporter)
         if restart:
+            _refuse_early(parts)
             opened, where = opened.restart()
             reporter.note(f"starting anew; what was in {folder} is now in {where}")
         return run_in(opened, parts, reporter)
@@ -114,6 +117,8 @@ def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_en
     # The server's sums need no second thread, which would compete with the workers.
     check_installed(config)
     with _terminate_as_interrupt(), one_thread():
+        if opened.evidence is None:
+            _refuse_early(parts)
         opened.describe(parts)
         found = opened.before
         before = Run(files.path, config, found.metrics if found else [], found is not None and found.has_weights)
@@ -131,7 +136,7 @@ def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_en
             files.write_config(config)
             files.expect_more()
             model = build(task)
-            theta = initial_weights(config, task, model)
+            theta = model.vector.clone() if saved else initial_weights(config, task, model)
             ledger = open_ledger(config, files, len(sizes))
             visits = ledger.start(config, sizes, parts.groups is not None) if ledger and saved is None else ()
             units = _units(parts, files, saved is not None, engine, theta, reporter)
@@ -176,6 +181,15 @@ def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_en
             used_up(config, snapshot.round, setup.privacy.spent(snapshot.visits, snapshot.round)), stacklevel=2
         )
     return run
+
+
+def _refuse_early(parts: Parts) -> None:
+    """What a run that begins would fail by later, and leave a folder in which it cannot go on."""
+    model = build(parts.task)
+    initial_weights(parts.config, parts.task, model)
+    refuse_batches_of_one(parts.task, model)
+    if parts.algorithm.superclients and parts.groups is None:
+        refuse_impossible(parts.config, parts.task)
 
 
 def _under_attack_and_watch(parts: Parts) -> Parts:

@@ -15,6 +15,7 @@ from fedseq.data.dataset import Column, Dataset, Wanted
 from fedseq.data.natural import CLIENTS, EXAMPLES, client_indices, column_values, settle
 from fedseq.data.table import from_columns
 from fedseq.options.algorithm_names import CENTRALIZED
+from fedseq.options.text import coerce
 from fedseq.runs.bring_your_own import federate_indexed
 from fedseq.runs.own_examples import as_pair
 from fedseq.runs.reading import Run
@@ -46,7 +47,7 @@ def federate_by(
     read = _from_columns if hasattr(data, "column_names") else _from_pairs
     stored = read(data, clients_by, label_column, holdout_by)
     by = clients_by if isinstance(clients_by, str) else CLIENT
-    rng = seeds.generator(int(options.get("seed") or 0), "holdout")
+    rng = seeds.generator(coerce("seed", options.get("seed", 0)) or 0, "holdout")
     dataset = settle(stored, by, holdout, holdout_by, rng)
     owners = dataset.owners
     assert owners is not None

@@ -167,14 +167,16 @@ def _advance(setup: Setup, snapshot: Snapshot, results: Sequence[Result], visits
     round_ = snapshot.round + 1
     trained = [result for result in results if result.hops]
     new = {client: kept for result in trained for client, kept in result.memory.items()}
+    memory = {client: kept for client, kept in {**snapshot.memory, **new}.items() if kept}  # some forget
+    changed = {**snapshot.changed, **dict.fromkeys(new, round_)}
     remembered = _remembered(snapshot.gate, results)
     start = starts(setup.algorithm, snapshot.state, 1)[0]
     merged = noisy(setup.config, trained, start, chains_in(setup, round_), round_)
     return Snapshot(
         round=round_,
         state=aggregate(setup.algorithm, snapshot.state, merged, setup.setting, round_),
-        memory={**snapshot.memory, **new},
-        changed={**snapshot.changed, **dict.fromkeys(new, round_)},
+        memory=memory,
+        changed={client: changed[client] for client in memory},
         gate=remembered if setup.config.gate else GateMemory(rejected_rounds=remembered.rejected_rounds),
         best=snapshot.best,
         best_model=snapshot.best_model,

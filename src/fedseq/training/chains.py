@@ -143,13 +143,14 @@ class Chain:
 
     def result(self, end: Tensor, clients: Sequence[np.ndarray]) -> Result:
         visited = {client for client, _ in self.hops}
+        kept = {client: self.memory.get(client, {}) for client in sorted(visited)}
         return Result(
             index=self.job.index,
             start=self.job.start,
             end=end,
             examples=sum(len(clients[client]) for client in visited),
             uploads=self.uploads,
-            memory={client: self.memory[client] for client in sorted(visited) if self.memory.get(client)},
+            memory={client: memory for client, memory in kept.items() if memory or self.job.memory.get(client)},
             hops=tuple(self.hops),
             loss_sum=self.loss_sum,
             seen=self.seen,

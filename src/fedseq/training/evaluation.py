@@ -44,10 +44,11 @@ def predict(
     """The model's outputs in fixed batches (all, or those given), and which examples they belong to."""
     model.load(weights)
     model.module.eval()
-    with torch.no_grad():
-        for batch in range(num_batches(examples)) if batches is None else batches:
-            part = slice(batch * EVALUATION_BATCH, (batch + 1) * EVALUATION_BATCH)
-            yield model.outputs(model_input(examples.x[part], examples, model.channels_last)), part
+    for batch in range(num_batches(examples)) if batches is None else batches:
+        part = slice(batch * EVALUATION_BATCH, (batch + 1) * EVALUATION_BATCH)
+        with torch.no_grad():  # not around the loop: whoever leaves it early would stay without gradients
+            outputs = model.outputs(model_input(examples.x[part], examples, model.channels_last))
+        yield outputs, part
 
 
 def num_batches(examples: Examples) -> int:

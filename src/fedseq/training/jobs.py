@@ -174,7 +174,7 @@ class Result:
     end: Tensor
     examples: int  # held by the clients that were trained
     uploads: Mapping[str, Tensor]  # summed over the chain
-    memory: Mapping[int, Memory]  # new memory of the chain's clients, committed with the round
+    memory: Mapping[int, Memory]  # new memory of the chain's clients, committed with the round; empty: forgotten
     hops: tuple[tuple[int, int], ...]  # those that count
     loss_sum: float  # over the training examples seen
     seen: int

@@ -151,6 +151,11 @@ def _batches(order: np.ndarray, size: int, model: FlatModel) -> list[np.ndarray]
     return [batch for batch in np.split(order, cuts) if len(batch)]
 
 
+def refuse_batches_of_one(task: Task, model: FlatModel) -> None:
+    if task.batch_size == 1 and _batch_norms(model):
+        raise FedSeqError("a batch of one example has no variance, which BatchNorm needs. Use --batch-size 2 or more.")
+
+
 def _batch_norms(model: FlatModel) -> list[nn.Module]:
     return [layer for layer in model.module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
 

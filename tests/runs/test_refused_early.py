@@ -1,0 +1,86 @@
+"""What cannot be run is told before the folder is written: the corrected command can take the same folder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import fedseq
+from fedseq import FedSeqError
+from fedseq.cli import main
+from fedseq.runs.reading import read_run
+
+SMALL: dict[str, Any] = {"dataset": "digits", "num_clients": 20, "rounds": 1, "engine": "serial"}
+
+
+def convolutions(shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(shape[0], num_classes, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def normalised() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"init_weights": "typo.safetensors"}, "there is no weights file typo.safetensors"),
+        ({"method": "random", "min_samples": 9999}, "no superclient can hold min_samples=9999"),
+        ({"model": f"{__name__}:convolutions", "approximator": "classifier-last"}, "has no fully connected layer"),
+    ],
+)
+def test_the_folder_is_left_for_the_corrected_command(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(FedSeqError, match=words):
+        fedseq.run({**SMALL, **options}, "run")
+    assert not Path("run").exists()
+    assert fedseq.run({**SMALL, "method": "random"}, "run").rounds == 1
+
+
+def test_batches_of_one_are_refused_where_their_variance_is_needed() -> None:
+    pair = torch.zeros(6, 4), torch.arange(6) % 2
+    with pytest.raises(FedSeqError, match=r"BatchNorm needs. Use --batch-size 2"):
+        fedseq.federate(normalised, [pair, pair], pair, "fedavg", batch_size=1, rounds=1, folder="run")
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize("most", [1, 3, 5])
+def test_few_clients_make_small_superclients(most: int) -> None:
+    """20 clients of which at most so many belong together: no number of examples is asked that they do not have."""
+    run = fedseq.run(SMALL, "run", method="random", max_clients=most)
+    groups = json.loads((run.folder / "superclients.json").read_text())["superclients"]
+    assert max(map(len, groups)) == most
+    assert sorted(client for group in groups for client in group) == list(range(20))
+
+
+def test_a_run_goes_on_without_the_weights_it_began_from() -> None:
+    first = fedseq.run(SMALL, "first", algorithm="fedavg")
+    save_file(load_file(first.folder / "weights.safetensors"), "start.safetensors")
+    options = {**SMALL, "algorithm": "fedavg", "init_weights": "start.safetensors"}
+    whole = fedseq.run(options, "whole", rounds=3)
+    fedseq.run(options, "cut", rounds=2)
+    Path("start.safetensors").unlink()
+    assert fedseq.resume("cut", rounds=3).rounds == 3
+    assert Path("cut/metrics.jsonl").read_bytes() == (whole.folder / "metrics.jsonl").read_bytes()
+    with pytest.raises(FedSeqError, match="there is no weights file"):  # from which it would have to begin
+        fedseq.resume("cut", restart=True)
+    assert read_run("cut").finished
+
+
+def test_options_go_over_those_of_a_config_that_do_not_fit() -> None:
+    config = fedseq.run(SMALL, "seq", method="random", joined=2).config
+    assert fedseq.run(config, "avg", algorithm="fedavg").config.algorithm == "fedavg"
+
+
+def test_a_run_that_stopped_at_its_target_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "run --dataset digits --algorithm centralized --rounds 9 --until-accuracy 0.2 --out run --engine serial"
+    assert main(words.split()) == 0
+    assert "To go on: fedseq resume run --until-accuracy null" in capsys.readouterr().out
+    stopped = read_run("run").rounds
+    assert stopped < 9
+    assert main(["resume", "run", "--until-accuracy", "null"]) == 0
+    assert "To go on" not in capsys.readouterr().out
+    assert read_run("run").rounds == 9
