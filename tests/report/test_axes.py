@@ -57,7 +57,7 @@ def test_curves_are_drawn_over_each_of_them(tmp_path, capsys):
     (avg / "clients.json").unlink()
     capsys.readouterr()
     assert main(["compare", str(avg), "--figure", str(tmp_path / "d.svg"), "--over", "seconds"]) == 2
-    assert "none of these runs tells how long its clients take" in capsys.readouterr().err
+    assert "none of these runs tells how long these clients would take" in capsys.readouterr().err
     assert not (tmp_path / "d.svg").exists()
 
 

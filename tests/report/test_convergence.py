@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from fedseq.cli import main
 from fedseq.report import figures
 from fedseq.report.convergence import Bound, by_dataset, compare, crossing_text, find_bound, smooth_crossing
 from fedseq.report.formats import TextTable, to_latex
@@ -184,3 +185,51 @@ def test_a_figure_is_drawn_of_names_that_are_no_formulas(tmp_path):
     axes.set_title("of $x_$y^$")
     for drawn in (figures.save(figure, tmp_path / "named.png"), figures.curves([unevaluated], tmp_path / "none.png")):
         assert drawn.stat().st_size > 0
+
+
+def test_seeds_that_have_just_begun_do_not_count_among_those_that_are_done(tmp_path):
+    """By hand: 0.7 and 0.9 are 0.8 in the mean; with the first evaluation of a third seed, 0.1, they would be 0.57."""
+    folders = [make_run(tmp_path / str(seed), [0.1, final], seed=seed) for seed, final in ((0, 0.7), (1, 0.9))]
+    begun = make_run(tmp_path / "2", [0.1], seed=2, rounds=2, finished=False)
+    done, unfinished = compare(runs(*folders, begun), HALF)
+    assert (done.label, done.series.seeds, done.final.mean) == ("fedavg", (0, 1), pytest.approx(0.8))
+    assert (unfinished.label, unfinished.series.title) == ("fedavg (unfinished)", "fedavg (unfinished)")
+    (alone,) = compare(runs(begun), HALF)
+    assert (alone.label, alone.series.title) == ("fedavg", "fedavg (unfinished)")
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The axes of every figure that is drawn."""
+    found = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: found.append(figure.axes[0]))
+    return found
+
+
+def test_seeds_that_end_at_different_rounds_are_curves_of_their_own(tmp_path, drawn):
+    """By hand: one seed is at its target after two rounds, the other after four; a mean would end below it."""
+    told = {0: [0.1, 0.6], 1: [0.1, 0.2, 0.3, 0.6]}
+    folders = [make_run(tmp_path / str(s), told[s], seed=s, rounds=4, until_accuracy=0.6) for s in told]
+    figures.curves(runs(*folders), tmp_path / "c.png")
+    lines = drawn[0].lines
+    assert [list(line.get_xdata()) for line in lines] == [[1, 2], [1, 2, 3, 4]]
+    assert len({line.get_color() for line in lines}) == 1
+    assert [text.get_text() for text in drawn[0].get_legend().get_texts()] == ["fedavg"]
+
+
+def test_curves_of_several_data_sets_name_them(tmp_path, drawn):
+    found = runs(
+        make_run(tmp_path / "a", [0.1]), make_run(tmp_path / "b", [0.2], algorithm="fedseq", dataset="fashion-mnist")
+    )
+    figures.curves(found, tmp_path / "c.png")
+    assert [text.get_text() for text in drawn[0].get_legend().get_texts()] == [
+        "fedavg, digits",
+        "fedseq, fashion-mnist",
+    ]
+
+
+def test_a_picture_of_an_unknown_kind_is_refused_before_any_table(tmp_path, capsys):
+    assert main(["compare", str(make_run(tmp_path / "a", [0.1])), "--figure", str(tmp_path / "c.jpg")]) == 2
+    told = capsys.readouterr()
+    assert "ends in .png, .pdf, .svg" in told.err
+    assert not told.out

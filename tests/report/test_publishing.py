@@ -135,3 +135,13 @@ def test_a_published_run_is_not_published_again(run: Run, capsys: pytest.Capture
     assert main(["publish", "results/mine", "--to", "again"]) == 2
     assert "published already" in capsys.readouterr().err
     assert not Path("again").exists()
+
+
+def test_a_published_run_is_repeated_and_not_continued(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    published()
+    assert main(["resume", "results/mine", "--rounds", "8"]) == 2
+    assert "Repeat it: fedseq run results/mine/config.yaml --out OTHER" in capsys.readouterr().err
+    assert main(["compare", "results/mine", "--client-speed", "5"]) == 0
+    assert "others cannot be tried: results/mine" in " ".join(capsys.readouterr().out.split())
+    assert main(["compare", "runs/mine", "--client-speed", "5"]) == 0
+    assert "cannot be tried" not in capsys.readouterr().out

@@ -11,8 +11,8 @@ from fedseq.cli.console import make_console, print_table
 from fedseq.options.clock import WhatIf
 from fedseq.report.budget import budget_table
 from fedseq.report.convergence import all_costs, by_dataset, compare, find_bound
-from fedseq.report.costs import AXES, ROUND, describe_clients
-from fedseq.report.formats import to_latex, to_markdown
+from fedseq.report.costs import AS_RECORDED, AXES, ROUND, describe_clients, has_fixed_clock
+from fedseq.report.formats import check_picture, to_latex, to_markdown
 from fedseq.report.tables import comparison_csv, comparison_table, cost_table
 from fedseq.runs.reading import Broken, Run, broken, read_all, readable
 
@@ -109,6 +109,8 @@ def main(arguments: Namespace) -> None:
     at = round_from(arguments)
     if arguments.over and not arguments.figure:
         raise FedSeqError("--over is for the curves: give --figure FILE too.")
+    if arguments.figure:
+        check_picture(Path(arguments.figure))
     found = runs_from(arguments.runs)
     runs = readable(found)
     console = make_console()
@@ -131,6 +133,9 @@ def main(arguments: Namespace) -> None:
     notes = make_console(stderr=arguments.csv or arguments.latex or arguments.markdown)
     for folder in broken(found):
         notes.print(f"{folder.folder} is unreadable: {folder.reason}", markup=False)
+    if what_if != AS_RECORDED and (fixed := [str(run.folder) for run in runs if has_fixed_clock(run)]):
+        told = f"published without their clients, so that others cannot be tried: {', '.join(fixed)}"
+        notes.print(f"note: {told}", markup=False)
     for members in datasets.values():
         if doubt := other_test_sets(members):
             notes.print(doubt, markup=False)

@@ -63,7 +63,8 @@ def role_of(name: str) -> Role:
 
 def differences_in_words(before: Config, now: Config) -> str:
     """As flags with their old and new values; empty where there are none."""
-    return ", ".join(f"{flag(name)} {old} -> {new}" for name, old, new in differences(before, now))
+    why = {"rounds": " (the learning rate falls towards the last)"}
+    return ", ".join(f"{flag(name)} {old} -> {new}{why.get(name, '')}" for name, old, new in differences(before, now))
 
 
 def differences(before: Config, now: Config) -> list[tuple[str, Any, Any]]:

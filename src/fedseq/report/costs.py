@@ -37,7 +37,9 @@ AXES = {  # all but rounds as in Spent
     ROUND: Axis("round"),
     "updates": Axis("client updates"),
     "bytes": Axis("bytes moved", {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}),
-    "seconds": Axis("simulated time", {"s": 1, "min": 60, "h": 3600, "days": 86400}, "tells how long its clients take"),
+    "seconds": Axis(
+        "simulated time", {"s": 1, "min": 60, "h": 3600, "days": 86400}, "tells how long these clients would take"
+    ),
     "epsilon": Axis("epsilon", untold="promises an epsilon"),
 }
 
@@ -75,7 +77,7 @@ def run_costs(run: Run, what_if: WhatIf = AS_RECORDED, details: Details | None =
     try:
         passes = run.config.client_epochs + details.algorithm.get("extra_passes", 0)
         clock = Clock(what_if.applied(run.config), passes, _bytes_per_hop(lines, moved))
-        if all("simulated_seconds" in line for line in lines):  # as published, by the run's own options
+        if has_fixed_clock(run):
             seconds = [line["simulated_seconds"] for line in lines] if what_if == AS_RECORDED else []
         else:
             seconds = simulated_seconds(clock, lines, details)
@@ -88,6 +90,11 @@ def run_costs(run: Run, what_if: WhatIf = AS_RECORDED, details: Details | None =
         seconds=tuple(seconds),
         epsilon=tuple(line.get("epsilon") for line in lines),
     )
+
+
+def has_fixed_clock(run: Run) -> bool:
+    """Published without its clients: what they would take is known by the run's own options alone."""
+    return all("simulated_seconds" in line for line in run.metrics)
 
 
 def simulated_seconds(clock: Clock, lines: Sequence[dict[str, Any]], details: Details) -> list[float]:

@@ -1,8 +1,8 @@
 """Pictures, drawn by matplotlib without a display."""
 
 import io
+import warnings
 from collections.abc import Sequence
-from itertools import cycle
 from pathlib import Path
 
 import matplotlib as mpl
@@ -20,10 +20,10 @@ from fedseq.basics.files import write_atomically
 from fedseq.options.clock import WhatIf
 from fedseq.report.convergence import SHARES, Bound
 from fedseq.report.costs import AS_RECORDED, AXES, ROUND, mean_spent
-from fedseq.report.series import make_series, mean_curve
+from fedseq.report.formats import check_picture
+from fedseq.report.series import Series, make_series, mean_curve
 from fedseq.runs.reading import Run
 
-FORMATS = (".png", ".pdf", ".svg")
 FEW = 4  # curves that leave room for a legend among them
 FAR_APART = 10  # times: of curves that end so far apart, the short ones are seen on a logarithmic axis only
 # Okabe and Ito's palette: distinguishable with any kind of colour vision.
@@ -35,15 +35,22 @@ def curves(
 ) -> Path:
     """Accuracy over rounds or what they cost, the mean of a series with its standard deviation, and dotted targets."""
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    axis, drawn = AXES[over], []
-    for series in make_series(runs):
-        rounds, means, spread = mean_curve(series.runs)
-        at = mean_spent(series.runs, rounds, over, what_if)
-        if at and not series.central:
-            drawn.append((series.label, at, means, spread))
-    if axis.untold and not drawn:
+    axis, drawn, untold = AXES[over], [], []
+    for number, series in enumerate(one for one in make_series(runs) if not one.central):
+        colour, label = COLOURS[number % len(COLOURS)], _label(series, runs)
+        for together in _drawn_together(series):
+            rounds, means, spread = mean_curve(together)
+            at = mean_spent(together, rounds, over, what_if)
+            if at:
+                drawn.append((colour, label, at, means, spread))
+                label = ""  # of several seeds one stands in the legend
+            elif axis.untold:
+                untold.append(series.label)
+    if untold and not drawn:
         raise FedSeqError(f"none of these runs {axis.untold}, so there is nothing to draw over it.")
-    ends = [max(at) for _, at, _, _ in drawn] or [0]
+    if untold:
+        warnings.warn(f"no curve of {', '.join(dict.fromkeys(untold))}: not every run {axis.untold}.", stacklevel=2)
+    ends = [max(at) for _, _, at, _, _ in drawn] or [0]
     unit = axis.unit(max(ends))
     axes.set_xlabel(f"{axis.title} ({unit})" if unit else axis.title)
     if over != ROUND and max(ends) > FAR_APART * min(ends):
@@ -52,20 +59,32 @@ def curves(
         axes.xaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
     else:
         axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=over == ROUND, steps=[1, 2, 5, 10]))
-    for colour, (label, at, means, spread) in zip(cycle(COLOURS), drawn, strict=False):
+    for colour, label, at, means, spread in drawn:
         low, high = (np.add(means, sign * np.array(spread)) for sign in (-1, 1))
-        axes.plot(np.divide(at, axis.units[unit]), means, color=colour, label=label, linewidth=1.8)
+        axes.plot(np.divide(at, axis.units[unit]), means, color=colour, label=label or None, linewidth=1.8)
         axes.fill_between(np.divide(at, axis.units[unit]), low, high, color=colour, alpha=0.15, linewidth=0)
     if bound:
         _mark_targets(axes, bound)
     axes.set(ylabel="test accuracy", ylim=(0, 1))
     axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
-    if len(drawn) > FEW:  # above the curves, which would be under it
+    if sum(bool(label) for _, label, *_ in drawn) > FEW:  # above the curves, which would be under it
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False, fontsize=9)
     elif drawn:
         axes.legend(loc="best", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return save(figure, path)
+
+
+def _drawn_together(series: Series) -> Sequence[Sequence[Run]]:
+    """Seeds as one curve; each as its own where they end at different rounds, as a mean of some would not be theirs."""
+    alike = len({run.rounds for run in series.runs}) == 1
+    return [series.runs] if alike else [[run] for run in series.runs]
+
+
+def _label(series: Series, runs: Sequence[Run]) -> str:
+    """Runs on several data sets are told apart by these too."""
+    dataset, several = series.config.dataset, len({run.config.dataset for run in runs}) > 1
+    return f"{series.label}, {dataset}" if several and dataset not in series.label else series.label
 
 
 def _mark_targets(axes: Axes, bound: Bound) -> None:
@@ -106,8 +125,7 @@ def partition(counts: np.ndarray, class_names: Sequence[str], path: Path, title:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    if path.suffix not in FORMATS:
-        raise FedSeqError(f"cannot draw into {path}. Give a name that ends in {', '.join(FORMATS)}.")
+    check_picture(path)
     for text in figure.findobj(Text):
         text.set_parse_math(False)  # a class or a folder may be called $10
     drawn = io.BytesIO()

@@ -5,6 +5,16 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from fedseq.basics.errors import FedSeqError
+
+PICTURES = (".png", ".pdf", ".svg")
+
+
+def check_picture(path: Path) -> None:
+    if path.suffix not in PICTURES:
+        raise FedSeqError(f"cannot draw into {path}. Give a name that ends in {', '.join(PICTURES)}.")
 
 
 @dataclass(frozen=True)

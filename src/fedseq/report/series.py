@@ -13,6 +13,8 @@ from fedseq.options.option import Role, brief
 from fedseq.report.reproduce import defaults
 from fedseq.runs.reading import Run, read_identity
 
+UNFINISHED = "(unfinished)"
+
 
 @dataclass(frozen=True)
 class Stat:
@@ -75,7 +77,7 @@ class Series:
 
     @property
     def title(self) -> str:
-        return self.label + ("" if self.finished else " (unfinished)")
+        return self.label if self.finished or self.label.endswith(UNFINISHED) else f"{self.label} {UNFINISHED}"
 
 
 def mean_curve(runs: Sequence[Run]) -> tuple[list[int], list[float], list[float]]:
@@ -87,7 +89,10 @@ def mean_curve(runs: Sequence[Run]) -> tuple[list[int], list[float], list[float]
 
 
 def make_series(runs: Sequence[Run]) -> list[Series]:
-    """In the order of first appearance. The same seed twice is two series: nothing is averaged with itself."""
+    """In the order of first appearance. The same seed twice is two series: nothing is averaged with itself.
+
+    Nor are seeds that have just begun with those that are done: they are a series of their own.
+    """
     groups: dict[tuple[Any, int], list[Run]] = {}
     for run in runs:
         options = tuple((name, value) for name, value in run.config.options().items() if _tells_runs_apart(name))
@@ -96,8 +101,13 @@ def make_series(runs: Sequence[Run]) -> list[Series]:
         while any(other.config.seed == run.config.seed for other in groups.get((key, copy), ())):
             copy += 1
         groups.setdefault((key, copy), []).append(run)
-    members = [tuple(sorted(group, key=lambda run: run.config.seed)) for group in groups.values()]
-    return [Series(label, group) for label, group in zip(labels([group[0] for group in members]), members, strict=True)]
+    found = []
+    for label, group in zip(labels([group[0] for group in groups.values()]), groups.values(), strict=True):
+        members = sorted(group, key=lambda run: run.config.seed)
+        done, others = (tuple(run for run in members if run.finished == state) for state in (True, False))
+        found += [Series(label, done)] if done else []
+        found += [Series(f"{label} {UNFINISHED}" if done else label, others)] if others else []
+    return found
 
 
 def data_of(run: Run) -> str:

@@ -4,6 +4,7 @@ What can be refused without the data is refused before the data is read, which m
 """
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from fedseq.runs.assembly import Parts
 from fedseq.runs.card import card_of
 from fedseq.runs.checkpoints import newest_evidence
 from fedseq.runs.evidence import Evidence, identity, other_model
-from fedseq.runs.folder import RunFolder, new_folder, refuse_existing_run
+from fedseq.runs.folder import CONFIG, RunFolder, new_folder, refuse_existing_run
 from fedseq.runs.naming import run_name, slug
 from fedseq.runs.reading import Run, read_run
 from fedseq.training.jobs import Task
@@ -65,6 +66,12 @@ class OpenFolder:
         The config of a run that is there stays as it is until it is known that the run can be continued.
         """
         known_as = self.evidence or self._described()
+        if known_as and known_as["data"] is None:
+            path = self.files.path
+            raise FedSeqError(
+                f"{path} was published, without what a run goes on from. Repeat it: "
+                f"fedseq run {shlex.quote(str(path / CONFIG))} --out OTHER"
+            )
         found = identity(parts)
         if known_as and known_as["data"] != found["data"]:
             raise FedSeqError(
