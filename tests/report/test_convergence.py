@@ -143,7 +143,8 @@ def test_labels_tell_what_differs_and_no_more(tmp_path):
         make_run(tmp_path / "d", [0.5], algorithm="fedseq", metric="cosine"),
         make_run(tmp_path / "e", [0.5], algorithm="fedseq", superclient_epochs=2),
     )
-    assert labels(found) == ["fedseq (random)", "fedseq (kmeans)", "fedavg", "fedseq (cosine)", "fedseq (E_S 2)"]
+    told = ["fedseq (random)", "fedseq (kmeans)", "fedavg", "fedseq (greedy, cosine)", "fedseq (E_S 2, greedy)"]
+    assert labels(found) == told
 
 
 @pytest.mark.parametrize("first", [0, 1])

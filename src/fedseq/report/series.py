@@ -157,7 +157,7 @@ def _tells_runs_apart(name: str) -> bool:
     return name != "seed" and role_of(name) is not Role.PLACE
 
 
-ALWAYS_SHOWN = ("dataset", "alpha")
+ALWAYS_SHOWN = ("dataset", "alpha", "method")
 BY_VALUE = ("dataset", "method", "metric", "approximator", "partition", "model")  # the value says what it is
 
 
