@@ -207,6 +207,13 @@ def test_version(capsys):
     [
         (["rum"], "Did you mean 'run'"),
         (["run", "--roundz", "3"], "Did you mean '--rounds'"),
+        (["run", "--foo"], "unknown option '--foo'. See: fedseq run --help\n"),  # and nothing that is not like it
+        (["sweep", "--workers", "2"], "unknown option '--workers'. See: fedseq sweep --help\n"),
+        (["sweep", "--ray-address", "a"], "unknown option '--ray-address'. See: fedseq sweep --help\n"),
+        (
+            ["federation", "init", "fed", "--nodes", "2", "--workers", "2"],
+            "'--workers'. See: fedseq federation init --h",
+        ),
         (["run", "--algorithm", "fedsek"], "Did you mean 'fedseq'"),
         (["run", "--dataset", "cifar11"], "Did you mean 'cifar10'"),
         (["run", "--model", "lenet"], "Did you mean 'lenet5'"),
@@ -253,6 +260,24 @@ def test_version(capsys):
 )
 def test_bad_input_is_refused_with_a_hint(capsys, words, hint):
     assert hint in refused(capsys, *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "told", "again"),
+    [
+        (["run", "--lr", "0.3"], "--lr cannot change", "--lr 0.3"),
+        (["--lr", "0.3", "run"], "--lr cannot change", "--lr 0.3"),  # 0.3 is not the folder
+        (["run", "--mu=2"], "--mu cannot change", "--mu=2"),
+        (["run", "--gate"], "--gate cannot change", "--gate"),
+        (["run", "--rule", "mine.keep=1"], "--rule cannot change", "--rule mine.keep=1"),
+    ],
+)
+def test_what_cannot_change_on_resume_is_told_with_the_command_that_does_it(capsys, words, told, again):
+    Path("run").mkdir()
+    Path("run/config.yaml").write_text("rounds: 1\n")
+    said = refused(capsys, "resume", *words)
+    assert told in said
+    assert f"fedseq run run/config.yaml {again} --out OTHER\n" in said
 
 
 def test_switches_need_no_value(capsys):

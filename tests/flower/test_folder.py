@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import verification
+from flwr.common.config import flatten_dict, fuse_dicts, parse_config_args
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
@@ -21,6 +22,7 @@ from fedseq.flower.apps.public_keys import read_keys
 from fedseq.flower.apps.settings import Settings, read_run_config
 from fedseq.flower.deployment import admission, folder, keys, runs, superlink
 from fedseq.flower.deployment.federation import Federation
+from fedseq.flower.deployment.runconfig import words as toml_words
 
 
 def run_config(made):
@@ -279,11 +281,48 @@ def test_changes_for_one_run_are_checked_and_typed(tmp_path):
         "rounds": 5, "until-accuracy": 0.9, "algorithm": "fedprox", "wait": 30, "gate": False, "clip-norm": None,
     }  # fmt: skip
     for change, message in {
+        "smoothed.keep=1": 'add the line "smoothed.keep" = "null" at the end of .*pyproject.toml',
         "rounds": "KEY=VALUE", "roundz=5": "Did you mean 'rounds'", "rounds=few": "whole number", "wait=x": "a number",
         'out="x': "quote",
     }.items():  # fmt: skip
         with pytest.raises(FedSeqError, match=message):
             runs.overrides(made, [change])
+
+
+RULE = "def smoothed(keep=0.5, parts=(), share=1.0):\n    raise NotImplementedError\n"
+
+
+def test_hyper_parameters_of_ones_own_rule_are_in_the_run_config_and_change_for_a_run(tmp_path):
+    """Out of a file, by --rule, and with --set also those that were left to their defaults."""
+    Path("rule_of_a_federation.py").write_text(RULE)
+    Path("own.yaml").write_text(
+        "algorithm: fedseq+rule_of_a_federation:smoothed\nsmoothed.keep: 0.9\nsmoothed.parts: [a, 1.0e-5]\n"
+    )
+    words = ["--nodes", "2", "--config", "own.yaml", "--trust"]
+    assert main(["federation", "init", "fed", *words]) == 0
+    made = Federation.read(Path("fed"))
+    written = run_config(made)
+    assert (written["smoothed.keep"], written["smoothed.share"]) == (0.9, "null")
+    assert isinstance(written["smoothed.parts"], str)  # Flower takes no lists
+    own = {"smoothed.keep": 0.9, "smoothed.parts": ("a", 1e-5)}
+    assert {name: value for name, value in read_run_config(written)[0].rules if "." in name} == own
+    changed = runs.overrides(made, ["smoothed.keep=0.3", "smoothed.share=0.25", "smoothed.parts=[1, 2]"])
+    assert changed == {"smoothed.keep": 0.3, "smoothed.share": 0.25, "smoothed.parts": (1, 2)}
+    # What Flower makes of the words, and what the server reads then.
+    fused = fuse_dicts(flatten_dict(written), parse_config_args(toml_words(changed)))
+    assert {name: value for name, value in read_run_config(fused)[0].rules if "." in name} == changed
+    assert main(["federation", "init", "other", *words, "--rule", "smoothed.keep=0.2"]) == 0
+    assert run_config(Federation.read(Path("other")))["smoothed.keep"] == 0.2
+
+
+def test_a_rule_that_is_put_beside_the_app_later_needs_no_module_at_init(tmp_path):
+    made = folder.init(tmp_path / "fed", 2, {"algorithm": "fedseq+rule_of_later:smoothed", "smoothed.keep": 0.9})
+    path = made.folder / "app" / "pyproject.toml"
+    assert runs.overrides(made, ["smoothed.keep=0.3"]) == {"smoothed.keep": 0.3}
+    path.write_text(path.read_text() + "smoothed.share = 1.0\n")  # by hand, which TOML reads as a table
+    assert runs.overrides(made, ["smoothed.share=0.5"]) == {"smoothed.share": 0.5}
+    with pytest.raises(FedSeqError, match="has no rule smoothed"):
+        runs.overrides(made, ["algorithm=fedavg", "smoothed.keep=0.3"])
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from fedseq.options.tables import (
     Parameter,
     Rule,
 )
+from fedseq.options.text import coerce
 from fedseq.runs.folder import RunFolder
 
 SHORT = {"dataset": "digits", "rounds": 2, "engine": "serial", "num_clients": 20}
@@ -143,6 +144,16 @@ def test_a_rule_of_the_users_own_by_name(tmp_path, engine):
     assert own.metrics[0]["loss"] != fedseq.read_run(tmp_path / "plain").metrics[0]["loss"]
 
 
+def test_a_sweep_over_a_rule_of_the_users_own(tmp_path):
+    Path("my_rules.py").write_text(RULES)
+    words = ["--dataset", "digits", "--rounds", "1", "--num-clients", "20", "--jobs", "1", "--out", "swept"]
+    named = ["--algorithm", "my_rules:smoothed", "--rule", "smoothed.keep=0.3,1.0"]
+    assert main(["sweep", *words, *named]) == 0
+    names = (f"my_rules-smoothed-smoothed.keep{keep}-alpha0-seed0" for keep in ("0.3", "1"))
+    short, whole = (fedseq.read_run(tmp_path / "swept" / name) for name in names)
+    assert short.metrics[0]["loss"] != whole.metrics[0]["loss"]
+
+
 @pytest.mark.parametrize(
     ("named", "words"),
     [
@@ -157,3 +168,9 @@ def test_mistakes_with_own_rules_are_told(tmp_path, capsys, named, words):
     Path("my_rules.py").write_text(RULES)
     assert main(["run", "--dataset", "digits", *named, "--out", "run"]) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "value"), [("1e-5", 1e-5), ("[2E3, x]", (2000.0, "x")), ("1e5x", "1e5x"), ("3", 3)])
+def test_a_rule_takes_numbers_as_people_write_them(text, value):
+    assert coerce("mine.rate", text) == value
+    assert type(coerce("mine.rate", text)) is type(value)

@@ -3,12 +3,14 @@
 import contextlib
 import json
 import re
+import shlex
 import shutil
 import socket
 import threading
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 
 import pytest
 
@@ -170,6 +172,17 @@ def test_the_command_repeats_the_config(monkeypatch):
     words = command(config).split()
     assert words[:2] == ["fedseq", "run"]
     assert config_from(build_parser().parse_args(words[1:])) == config
+
+
+@pytest.mark.parametrize("value", [0.1, 1e-5, 3, True, "yes", "a b", (1, 2.5, "c"), float("inf")])
+def test_the_command_repeats_hyper_parameters_of_ones_own_rule(value):
+    from fedseq.cli import build_parser, config_from
+
+    config = replace(resolve({"algorithm": "fedseq+mine:smoothed"}), rules=(("smoothed.keep", value),))
+    words = shlex.split(command(config))
+    assert "--rule" in words
+    read_again = config_from(build_parser().parse_args(words[1:]))
+    assert dict(read_again.rules)["smoothed.keep"] == value
 
 
 def test_watch_serves_the_page_and_new_numbers_to_this_machine_only(runs):

@@ -137,6 +137,15 @@ def test_a_published_run_is_not_published_again(run: Run, capsys: pytest.Capture
     assert not Path("again").exists()
 
 
+def test_nothing_is_tracked_into_a_published_run(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = published()
+    assert main(["report", "results", "--track", "tensorboard"]) == 2
+    assert "results/mine is a published run, and --track would write into it" in capsys.readouterr().err
+    assert not (copy.folder / "tracking").exists()
+    assert not Path("report.html").exists()
+    assert main(["report", "results"]) == 0
+
+
 def test_a_published_run_is_repeated_and_not_continued(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     published()
     assert main(["resume", "results/mine", "--rounds", "8"]) == 2

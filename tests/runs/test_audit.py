@@ -8,6 +8,7 @@ import torch
 from scipy.stats import binom
 from torch import Tensor
 
+from fedseq.cli.privacy import findings
 from fedseq.options.resolve import resolve
 from fedseq.privacy.auditing import lower_bound, p_value
 from fedseq.runs.audit import Audit, audit
@@ -65,6 +66,13 @@ def test_a_round_without_noise_is_found_by_the_reader_of_the_model(monkeypatch: 
     found = audited(dp_mechanism="round")
     assert found.reader > 3.0
     assert found.broken
+
+
+def test_a_bound_below_the_promise_is_not_said_to_prove_it() -> None:
+    found = [
+        findings(Audit(1.0, 0.12, reader, 200, protects)).rows for reader, protects in ((3.75, True), (0.0, False))
+    ]
+    assert [row[-1] for rows in found for row in rows] == ["not broken", "BROKEN", "not protected", "not broken"]
 
 
 def test_the_bound_is_the_binomial_one_where_delta_is_0() -> None:

@@ -83,7 +83,16 @@ def test_a_picture_of_another_size_is_resized_and_it_is_said(run: Path, capsys: 
     assert small[1:] == large[1:]
     assert main(["predict", "run", "large.png", "--csv", "found.csv"]) == 0
     assert "resized to 6x6, which the model takes: 1 of 1 in large.png (large.png has 90x30)" in capsys.readouterr().out
-    assert Path("found.csv").read_text().splitlines()[1].startswith(f"large.png,{small.class_name},0.")
+    written = Path("found.csv").read_text()
+    assert written.splitlines()[1].startswith(f"large.png,{small.class_name},0.")
+    Path("found.csv").write_text("mine")
+    assert main(["predict", "run", "large.png", "--csv", "found.csv"]) == 2
+    assert "found.csv exists already" in capsys.readouterr().err
+    assert Path("found.csv").read_text() == "mine"
+    assert main(["predict", "run", "large.png", "--csv", "found.csv", "--force"]) == 0
+    assert Path("found.csv").read_text() == written
+    assert main(["predict", "run", "large.png", "--csv", "run", "--force"]) == 2
+    assert "run is not a plain file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The algorithms, and how a name becomes one: `build` composes the rules that it names."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedseq.algorithms.averages import ema, window
@@ -45,6 +45,20 @@ def build(config: Config) -> Algorithm:
     return algorithm
 
 
+def own_parameters(name: str) -> list[str]:
+    """The hyper-parameters of the user's own rules in an algorithm's name, as `rule.parameter`."""
+    found = []
+    for part in filter(lambda part: ":" in part, name.split("+")):
+        parameters = list(inspect.signature(load_own("rule", part)).parameters)
+        rule = part.partition(":")[2]
+        found += [f"{rule}.{parameter}" for parameter in parameters[_wraps(parameters) :]]
+    return found
+
+
+def _wraps(parameters: Sequence[str]) -> bool:
+    return list(parameters[:1]) == ["inner"]
+
+
 def _arguments(row: Rule, rules: Mapping[str, Any]) -> dict[str, Any]:
     return {parameter.argument: rules.get(parameter.name) for parameter in row.parameters}
 
@@ -55,7 +69,7 @@ def _apply_own(part: str, rules: Mapping[str, Any], inner: Algorithm, first: boo
     name = part.partition(":")[2]
     arguments = {key.removeprefix(f"{name}."): value for key, value in rules.items() if key.startswith(f"{name}.")}
     parameters = list(inspect.signature(function).parameters)
-    wraps = parameters[:1] == ["inner"]
+    wraps = _wraps(parameters)
     if not wraps and not first:
         raise FedSeqError(
             f"rule '{part}' cannot stand behind {inner.name}: only a rule whose first argument is `inner` wraps others."

@@ -11,15 +11,21 @@ class FedSeqError(Exception):
     """A mistake in the input or the surroundings. The command line prints it without a traceback and exits with 2."""
 
 
-def unknown(kind: str, name: object, valid: Iterable[str]) -> FedSeqError:
-    """The error for a name that is not in a table, with the nearest valid one."""
+def unknown(kind: str, name: object, valid: Iterable[str], see: str = "") -> FedSeqError:
+    """The error for a name that is not in a table, with the nearest valid one. `see` is where a long table is shown."""
     choices = sorted(valid)
-    by_lower_case = {choice.lower(): choice for choice in choices}
-    near = difflib.get_close_matches(str(name).lower(), by_lower_case, n=1, cutoff=0.6)
-    hint = f" Did you mean '{by_lower_case[near[0]]}'?" if near else ""
+    bare = {_bare(choice): choice for choice in choices}
+    near = difflib.get_close_matches(_bare(str(name)), bare, n=1, cutoff=0.6)
+    hint = f" Did you mean '{bare[near[0]]}'?" if near else ""
     # A list that nobody would read is left to --help, unless nothing is near.
-    listed = f" Valid: {', '.join(choices)}." if len(choices) <= MANY or not near else ""
-    return FedSeqError(f"unknown {kind} '{name}'.{hint}{listed}")
+    listed = f" Valid: {', '.join(choices)}." if len(choices) <= MANY or not (near or see) else ""
+    asked = f" See: {see}" if see and not near and not listed else ""
+    return FedSeqError(f"unknown {kind} '{name}'.{hint}{listed}{asked}")
+
+
+def _bare(name: str) -> str:
+    """What is compared: not the dashes, which all options have in common."""
+    return name.lower().lstrip("-")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import shlex
 import sys
 import warnings
 from collections.abc import Collection, Sequence
@@ -12,9 +13,11 @@ from fedseq import __version__
 from fedseq.basics.errors import FedSeqError, harmless, is_out_of_memory, unknown
 from fedseq.options.config import Config
 from fedseq.options.lookup import all_options
+from fedseq.options.option import flag
 from fedseq.options.resolve import resolve
 from fedseq.options.text import read_preset, read_yaml
 from fedseq.options.trust import refuse_code
+from fedseq.runs.folder import CONFIG
 
 FAILED = 1
 INTERRUPTED = 130
@@ -49,8 +52,13 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
-def add_config_flags(parser: argparse.ArgumentParser, only: Collection[str] | None = None) -> None:
-    """A flag for each option, in the sections of the config; what is not given is left to the file and the defaults."""
+def add_config_flags(
+    parser: argparse.ArgumentParser, only: Collection[str] | None = None, *, own_rules: bool = False
+) -> None:
+    """A flag for each option, in the sections of the config; what is not given is left to the file and the defaults.
+
+    `own_rules` adds --rule, for the hyper-parameters of rules that are the user's own.
+    """
     groups: dict[str, Any] = {}
     for name, found in all_options().items():
         if only is not None and name not in only:
@@ -63,7 +71,7 @@ def add_config_flags(parser: argparse.ArgumentParser, only: Collection[str] | No
             metavar="|".join(found.choices) if found.choices else METAVARS[found.kinds[0]],
             help=found.help_text(), **bare,
         )  # fmt: skip
-    if only is None:
+    if own_rules:
         groups["algorithm"].add_argument(
             "--rule", dest="own_rules", action="append", default=[], metavar="RULE.NAME=VALUE",
             help="a hyper-parameter of a rule of your own, of --algorithm fedseq+package.module:rule",
@@ -120,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise unknown("command", words[0], COMMANDS)
         arguments, rest = parser.parse_known_args(words)
         if rest:
-            raise _unrecognized(parser, arguments, rest[0])
+            raise _unrecognized(parser, arguments, rest[0], words)
         if arguments.command is None:
             parser.print_help()
             return 0
@@ -145,13 +153,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
 
 
-def _unrecognized(parser: argparse.ArgumentParser, arguments: argparse.Namespace, word: str) -> FedSeqError:
+def _unrecognized(
+    parser: argparse.ArgumentParser, arguments: argparse.Namespace, word: str, words: Sequence[str]
+) -> FedSeqError:
     if not word.startswith("--"):
         asked = f"fedseq {arguments.command}" if arguments.command else "fedseq"
         return FedSeqError(f"unexpected argument '{word}'. See: {asked} --help")
     if arguments.command is not None:
         parser = parser._subparsers._group_actions[0].choices[arguments.command]  # type: ignore[union-attr,index]
-    return unknown("option", word.split("=")[0], (o for o in parser._option_string_actions if o.startswith("--")))
+    if arguments.command == "resume" and word.split("=")[0] in ("--rule", *map(flag, all_options())):
+        return _fixed_on_resume(arguments.run, word, words)
+    return unknown_option(parser, word)
+
+
+def unknown_option(parser: argparse.ArgumentParser, word: str) -> FedSeqError:
+    names = (name for name in parser._option_string_actions if name.startswith("--"))
+    return unknown("option", word.split("=")[0], names, see=f"{parser.prog} --help")
+
+
+def _fixed_on_resume(run: str, word: str, words: Sequence[str]) -> FedSeqError:
+    """`words` are all that was typed: a value in front of the run has been taken for it."""
+    value = [] if "=" in word else [text for text in words[words.index(word) + 1 :][:1] if not text.startswith("--")]
+    folder = next((text for text in (run, *words) if (Path(text) / CONFIG).is_file()), "RUN")
+    again = shlex.join(["fedseq", "run", str(Path(folder) / CONFIG), word, *value, "--out", "OTHER"])
+    return FedSeqError(f"{word.split('=')[0]} cannot change when a run is resumed. Begin another run with: {again}")
 
 
 def _show_warning(

@@ -5,8 +5,8 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from typing import Any
 
-from fedseq.basics.errors import FedSeqError, unknown
-from fedseq.cli import add_config_flags, add_trust
+from fedseq.basics.errors import FedSeqError
+from fedseq.cli import add_config_flags, add_trust, unknown_option
 from fedseq.options.lookup import all_options
 
 EXAMPLE = """fedseq federation init fed --nodes 5 --dataset digits --rounds 20
@@ -112,9 +112,7 @@ def _strict(parent: type[ArgumentParser]) -> type[ArgumentParser]:
         def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
             found, rest = super().parse_known_args(args, namespace)
             if rest and rest[0].startswith("--"):
-                raise unknown(
-                    "option", rest[0].split("=")[0], (o for o in self._option_string_actions if o[:2] == "--")
-                )
+                raise unknown_option(self, rest[0])
             return found, rest
 
     return Strict
@@ -139,4 +137,5 @@ def _add_init(parser: ArgumentParser) -> None:
     add("--most-examples", "FACTOR", "a client's claim counts up to so many times the others' median", float, 10)
     add("--config", "FILE.yaml", "options from a file; flags go over it", default=None)
     add_trust(parser, "the file")
-    add_config_flags(parser, [name for name, found in all_options().items() if not found.simulated])
+    taken = [name for name, found in all_options().items() if not found.simulated]
+    add_config_flags(parser, taken, own_rules=True)

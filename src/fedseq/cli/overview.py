@@ -18,22 +18,25 @@ HEARTBEAT = 60.0  # seconds between lines about what is running, on a pipe
 
 
 def work_through_visibly(assignments: Sequence["Assignment"], jobs: int, console: Any) -> int:
-    """Do what is not done yet, with one overview. 0, 2 if something failed, 130 after Ctrl-C."""
-    from fedseq.sweep.assignments import is_done
+    """Do what is not done yet, with one overview. 0, 2 if something failed, now or before, 130 after Ctrl-C."""
+    from fedseq.sweep.assignments import diverged, failure, is_done
     from fedseq.sweep.pool import work_through
 
     todo = [assignment for assignment in assignments if not is_done(assignment)]
+    before = [one for one in assignments if one not in todo and not one.epochs and diverged(one.folder)]
     done, total = len(assignments) - len(todo), len(assignments)
-    console.print(f"{done} of {total} finished, {len(todo)} to do, {min(jobs, len(todo))} at a time", markup=False)
-    if not todo:
-        return 0
-    try:
-        with Overview(console, total, done) as overview:
-            outcomes = work_through(todo, jobs, overview.show)
-    except KeyboardInterrupt:
-        again = shlex.join(["fedseq", *sys.argv[1:]])
-        console.print(f"interrupted and saved. Continue with: {again}", markup=False, soft_wrap=True)
-        return INTERRUPTED
+    gone = f", {len(before)} diverged before" if before else ""
+    told = f"{done - len(before)} of {total} finished{gone}, {len(todo)} to do, {min(jobs, len(todo))} at a time"
+    console.print(told, markup=False)
+    outcomes = {assignment: failure(assignment.folder) for assignment in before}
+    if todo:
+        try:
+            with Overview(console, total, done) as overview:
+                outcomes |= work_through(todo, jobs, overview.show)
+        except KeyboardInterrupt:
+            again = shlex.join(["fedseq", *sys.argv[1:]])
+            console.print(f"interrupted and saved. Continue with: {again}", markup=False, soft_wrap=True)
+            return INTERRUPTED
     failed = {assignment: outcome for assignment, outcome in outcomes.items() if outcome != "finished"}
     for assignment, outcome in failed.items():
         console.print(f"not finished: {assignment.label}: {outcome}", markup=False)

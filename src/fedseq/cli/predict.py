@@ -3,6 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from fedseq.basics.errors import FedSeqError
+from fedseq.basics.files import write_atomically
 from fedseq.cli import add_config_flags, add_trust, given_options
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
 from fedseq.report.formats import TextTable, to_csv
@@ -19,6 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="pictures, folders of pictures, .npy or .npz files (array x, or the only one); pictures are resized",
     )  # fmt: skip
     parser.add_argument("--csv", metavar="FILE", help="write the table to a file, numbers in full")
+    parser.add_argument("--force", action="store_true", help="also over a file that exists")
     parser.add_argument("--best", action="store_true", help="the model of the best evaluation, which --patience keeps")
     add_trust(parser, "the folder")
     add_config_flags(parser, ("model", "device"))
@@ -27,6 +30,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> None:
     from fedseq.runs import prediction
 
+    if arguments.csv:
+        _refuse_to_overwrite(Path(arguments.csv), arguments.force)
     console = make_console()
     with ConsoleReporter(console) as reporter:
         found = prediction.predict_run(
@@ -39,8 +44,16 @@ def main(arguments: Namespace) -> None:
         )
     columns = ["input", "class", "probability"]
     if arguments.csv:
-        Path(arguments.csv).write_text(to_csv(columns, found), encoding="utf-8")
+        write_atomically(Path(arguments.csv).resolve(), to_csv(columns, found).encode())  # not over a link to the file
         console.print(f"{len(found)} inputs classified in {arguments.csv}", markup=False)
         return
     rows = [[name, class_name, f"{probability:.4f}"] for name, class_name, probability in found]
     print_table(console, TextTable(columns, rows, left=2))
+
+
+def _refuse_to_overwrite(file: Path, force: bool) -> None:
+    """Before anything is computed."""
+    if file.exists() and not file.is_file():
+        raise FedSeqError(f"{file} is not a plain file. Name another with --csv.")
+    if file.exists() and not force:
+        raise FedSeqError(f"{file} exists already. Name another file with --csv, or overwrite it with --force.")

@@ -26,7 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", choices=("audit",), help="run it with canaries, and look for them")
     parser.add_argument("--config", metavar="CONFIG.yaml", help="options from a file; flags go over it")
     add_trust(parser, "the file")
-    add_config_flags(parser)
+    add_config_flags(parser, own_rules=True)
 
 
 def main(arguments: Namespace) -> int:
@@ -55,7 +55,7 @@ def findings(found: "Audit") -> TextTable:
     views.append(("the reader of the final model", found.reader, True))
     rows = []
     for name, bound, protected in views:
-        verdict = "not protected" if not protected else "BROKEN" if bound > found.claimed else "holds"
+        verdict = "not protected" if not protected else "BROKEN" if bound > found.claimed else "not broken"
         rows.append([name, _number(found.claimed) if protected else "-", f"{bound:.3g}", verdict])
     caption = f"{found.canaries} canaries; lower bounds hold with 95 % confidence each"
     return TextTable(["attacker", "promised epsilon", "epsilon is at least", "the promise"], rows, caption=caption)

@@ -25,7 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help="run folder; by default a new one under runs/")
     parser.add_argument("--print-config", action="store_true", help="print the resolved config and stop")
     add_trust(parser, "the file")
-    add_config_flags(parser)
+    add_config_flags(parser, own_rules=True)
 
 
 def main(arguments: Namespace) -> int:

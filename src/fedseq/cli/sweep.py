@@ -11,6 +11,7 @@ from fedseq.options.lookup import all_options
 
 EXAMPLE = """fedseq sweep --algorithm centralized,fedavg,fedseq --alpha 0,0.2 --seed 0-2 --rounds 60
   fedseq sweep --lr 0.1,0.03 --method greedy,exchange --rounds 60"""
+OF_ONE_RUN = ("engine", "workers", "ray_address")  # each run of a sweep has one process
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -23,7 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help="folder for the runs (default: runs/sweep-DATASET)")
     parser.add_argument("--jobs", metavar="N", help="runs at a time (default: one for each core)")
     add_trust(parser, "the file")
-    add_config_flags(parser, [name for name in all_options() if name != "engine"])
+    add_config_flags(parser, [name for name in all_options() if name not in OF_ONE_RUN], own_rules=True)
 
 
 def main(arguments: Namespace) -> int:
@@ -31,7 +32,7 @@ def main(arguments: Namespace) -> int:
     from fedseq.report.grid import best_table, grid_points, heat_map
     from fedseq.report.tables import comparison_table
     from fedseq.runs.reading import Run, read, readable
-    from fedseq.sweep.assignments import refuse_other_runs
+    from fedseq.sweep.assignments import diverged, refuse_other_runs
     from fedseq.sweep.grid import plan_grid
     from fedseq.sweep.pool import read_jobs
 
@@ -44,16 +45,17 @@ def main(arguments: Namespace) -> int:
     console = make_console()
     code = work_through_visibly(assignments, jobs, console)
     found = {assignment: read(assignment.folder) for assignment in assignments}
-    runs = readable(found.values())
+    runs, gone = readable(found.values()), {one.folder for one in assignments if diverged(one.folder)}
     datasets = by_dataset(runs)
     for dataset, members in datasets.items():
-        bound = find_bound(members)
-        table = comparison_table(compare(members, bound), bound)
+        bound = find_bound([run for run in members if run.folder not in gone])
+        table = comparison_table(compare(members, bound), bound, diverged=gone)
         print_table(console, replace(table, title=dataset if len(datasets) > 1 else ""))
-    points = grid_points(
+    varied = [
         (values, run) for assignment, values in grid.values.items()
         if isinstance(run := found[assignment], Run) and run.config.algorithm != "centralized"
-    )  # fmt: skip
+    ]  # fmt: skip
+    points = grid_points(varied, gone)
     root = assignments[0].folder.parent
     if grid.varied and points:
         print_table(console, best_table(points, grid.varied))

@@ -86,4 +86,6 @@ def brief(value: Any) -> str:
 
 
 def flag(name: str) -> str:
+    if "." in name:  # of a rule of the user's own
+        return f"--rule {name}"
     return "--" + name.replace("_", "-")

@@ -1,6 +1,7 @@
 """Options as text: reading flags and YAML files, and writing them down. Nothing in a file is executed."""
 
 import math
+import re
 import reprlib
 import types
 from importlib.resources import files
@@ -19,6 +20,7 @@ _PRESETS = files("fedseq.options") / "presets"
 _KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 _LONGEST = 64_000  # bytes of a config file; one with every option has 2000
 _MOST_DIGITS = 300
+_SCIENTIFIC = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 _DEEPEST = 10  # lists in lists of a config file; there is no use for any but those of a rule of one's own
 
 
@@ -66,11 +68,11 @@ def coerce(name: str, value: Any) -> Any:
 
 
 def _frozen(value: Any) -> Any:
-    """Lists as tuples: a config is told from others by its values."""
+    """Lists as tuples: a config is told from others by its values. 1e-5 is a number, though not to YAML."""
     if isinstance(value, list | tuple):
         return tuple(map(_frozen, value))
     hash(value)  # a table cannot be
-    return value
+    return float(value) if isinstance(value, str) and _SCIENTIFIC.fullmatch(value) else value
 
 
 def _convert(kind: type, value: Any) -> Any:
@@ -90,6 +92,11 @@ def _convert(kind: type, value: Any) -> Any:
         return int(value) if number.is_integer() else None
     except ValueError:  # a text such as 1e3
         return None
+
+
+def own_text(value: Any) -> str:
+    """The value of a hyper-parameter of a user's own rule, as `coerce` reads it again: YAML on one line."""
+    return yaml.safe_dump([value], default_flow_style=True, width=math.inf)[1:-2]  # without the list's brackets
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

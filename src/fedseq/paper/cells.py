@@ -15,7 +15,7 @@ from fedseq.report.convergence import WINDOW, Bound, ComparisonRow, compare, cro
 from fedseq.report.costs import human_seconds
 from fedseq.report.series import Stat, make_series, stat
 from fedseq.runs.reading import Run, read, readable
-from fedseq.sweep.assignments import Assignment, failure
+from fedseq.sweep.assignments import Assignment, diverged
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def ran(assignments: Sequence[Assignment]) -> list[Run]:
 
 def missing(assignments: Sequence[Assignment]) -> str:
     """What stands in place of a number."""
-    if any("diverged" in failure(assignment.folder) for assignment in assignments):
+    if any(diverged(assignment.folder) for assignment in assignments):
         return "diverged"
     return "not run"
 

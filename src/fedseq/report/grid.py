@@ -1,6 +1,6 @@
 """Which values of the options did best: runs of a sweep, by what was varied."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,31 +18,40 @@ class Point:
     """A combination of values, and the final accuracy of its runs over the seeds."""
 
     values: tuple[Any, ...]  # None for an option that is not used
-    final: Stat | None
+    final: Stat | None  # None too where a run diverged: what it was before says nothing for these values
     finished: bool
+    runs: int = 1
+    diverged: int = 0  # how many of them
 
 
-def grid_points(runs: Iterable[tuple[tuple[Any, ...], Run]]) -> list[Point]:
-    """Best first; what has no accuracy yet comes last."""
+def grid_points(runs: Iterable[tuple[tuple[Any, ...], Run]], diverged: Collection[Path] = ()) -> list[Point]:
+    """Best first; what has no accuracy comes last. `diverged` are the folders of runs that did."""
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for values, run in runs:
         groups.setdefault(values, []).append(run)
-    points = [
-        Point(values, stat(run.final_accuracy() for run in members), all(run.finished for run in members))
-        for values, members in groups.items()
-    ]
+    points = []
+    for values, members in groups.items():
+        gone = sum(run.folder in diverged for run in members)
+        final = None if gone else stat(run.final_accuracy() for run in members)
+        points.append(Point(values, final, all(run.finished for run in members), len(members), gone))
     return sorted(points, key=lambda point: -1.0 if point.final is None else point.final.mean, reverse=True)
 
 
 def best_table(points: Sequence[Point], varied: Sequence[str]) -> TextTable:
     rows = []
     for point in points[:SHOWN]:
-        final = point.final.text(lambda value: f"{value:.2%}") if point.final else "-"
         seeds = str(point.final.count if point.final else 0)
-        rows.append([*map(_value, point.values), final + ("" if point.finished else " (unfinished)"), seeds])
+        rows.append([*map(_value, point.values), _final(point), seeds])
     shown = f"the best {SHOWN} of {len(points)}" if len(points) > SHOWN else "best first"
     columns = [*(name.replace("_", " ") for name in varied), "final accuracy", "seeds"]
     return TextTable(columns, rows, caption=f"final accuracy, {shown}", left=len(varied))
+
+
+def _final(point: Point) -> str:
+    if point.diverged:
+        return "diverged" if point.diverged == point.runs else f"{point.diverged} of {point.runs} diverged"
+    final = point.final.text(lambda value: f"{value:.2%}") if point.final else "-"
+    return final + ("" if point.finished else " (unfinished)")
 
 
 def _value(value: Any) -> str:

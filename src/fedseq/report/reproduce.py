@@ -8,6 +8,7 @@ from fedseq.options.config import Config
 from fedseq.options.lookup import role_of
 from fedseq.options.option import Role, flag
 from fedseq.options.resolve import resolve
+from fedseq.options.text import own_text
 
 FIRST = ("dataset", "algorithm", "alpha", "seed", "rounds")
 
@@ -33,8 +34,12 @@ def command(config: Config) -> str | None:
     """None for a run made in Python, which no command can repeat."""
     if config.dataset == "own":
         return None
-    words = [word for name, value in options(config).items() for word in (flag(name), _text(value))]
+    words = [word for name, value in options(config).items() for word in _words(name, value)]
     return shlex.join(["fedseq", "run", *words])
+
+
+def _words(name: str, value: Any) -> tuple[str, str]:
+    return ("--rule", f"{name}={own_text(value)}") if "." in name else (flag(name), _text(value))
 
 
 def _text(value: Any) -> str:

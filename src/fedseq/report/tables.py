@@ -1,6 +1,7 @@
 """Convergence as tables: for people, and in full for programs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 from fedseq.report.convergence import SHARES, WINDOW, Bound, ComparisonRow, crossing_text
@@ -10,8 +11,13 @@ from fedseq.report.series import Stat, stat
 from fedseq.runs.reading import Broken
 
 
-def comparison_table(rows: Sequence[ComparisonRow], bound: Bound | None, broken: Sequence[Broken] = ()) -> TextTable:
-    """Rounds to the targets and speedups."""
+def comparison_table(
+    rows: Sequence[ComparisonRow],
+    bound: Bound | None,
+    broken: Sequence[Broken] = (),
+    diverged: Collection[Path] = (),
+) -> TextTable:
+    """Rounds to the targets and speedups. `diverged` are the folders of runs that did, of which nothing is told."""
     seeds = max((len(row.series.runs) for row in rows), default=1) > 1
     clients = any(row.series.final_of("client_mean") for row in rows)
     private = is_private(rows)
@@ -22,7 +28,13 @@ def comparison_table(rows: Sequence[ComparisonRow], bound: Bound | None, broken:
     if bound:
         columns += [f"to {share:.0%} = {share * bound.accuracy:.1%}" for share in SHARES]
         columns.append("speedup at " + " / ".join(f"{share:.0%}" for share in SHARES))
-    lines = [_cells(row, seeds, clients, private) for row in rows]
+    lines = []
+    for row in rows:
+        if any(run.folder in diverged for run in row.series.runs):
+            cells = _diverged_cells(row, seeds)
+            lines.append(cells + ["-"] * (len(columns) - len(cells)))
+        else:
+            lines.append(_cells(row, seeds, clients, private))
     for folder in broken:
         cells = [str(folder.folder), *([""] if seeds else []), "unreadable"]
         lines.append(cells + [""] * (len(columns) - len(cells)))
@@ -32,6 +44,11 @@ def comparison_table(rows: Sequence[ComparisonRow], bound: Bound | None, broken:
 
 def is_private(rows: Sequence[ComparisonRow]) -> bool:
     return any(row.series.epsilon() for row in rows)
+
+
+def _diverged_cells(row: ComparisonRow, seeds: bool) -> list[str]:
+    label = row.label.removesuffix(" (unfinished)")  # as it would be after any number of further rounds
+    return [label, *([str(len(row.series.runs))] if seeds else []), row.series.rounds_text(), "diverged"]
 
 
 def _cells(row: ComparisonRow, seeds: bool, clients: bool, private: bool) -> list[str]:

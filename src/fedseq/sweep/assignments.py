@@ -46,7 +46,7 @@ def is_done(assignment: Assignment) -> bool:
     run = read(assignment.folder)
     if isinstance(run, Broken):
         return False
-    return replace(run, config=assignment.config).finished or "diverged" in failure(assignment.folder)
+    return replace(run, config=assignment.config).finished or diverged(assignment.folder)
 
 
 def rounds_left(assignment: Assignment) -> int:
@@ -59,6 +59,10 @@ def failure(folder: Path) -> str:
         return read_plain(folder / FAILURE).decode("utf-8", "replace").strip()
     except OSError:
         return ""
+
+
+def diverged(folder: Path) -> bool:
+    return "diverged" in failure(folder)
 
 
 def refuse_other_runs(assignment: Assignment) -> None:

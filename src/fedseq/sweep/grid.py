@@ -25,6 +25,8 @@ def read_values(name: str, given: Any) -> list[Any]:
     """The values of an option: a list out of a YAML file, or a text such as `0.1,0.03`; whole numbers also as `0-4`."""
     if isinstance(given, list):
         return [coerce(name, value) for value in given] or _refuse(name)
+    if isinstance(given, str) and "." in name:  # of a user's own rule: commas inside a list are the list's
+        return list(dict.fromkeys(coerce(name, f"[{given}]"))) or _refuse(name)
     if not isinstance(given, str) or name in ONE_VALUE or (name == "dataset" and ":" in given):
         return [coerce(name, given)]
     words = [word.strip() for word in given.split(",") if word.strip()]
@@ -58,7 +60,8 @@ def plan_grid(given: Mapping[str, Any], root: Path | None, preset: Mapping[str, 
     They go over those of the preset, of which each run takes what it uses.
     """
     values = {name: read_values(name, value) for name, value in given.items()}
-    varied = tuple(name for name in all_options() if len(values.get(name, ())) > 1 and name != "seed")
+    own = [name for name in values if "." in name]  # hyper-parameters of a user's own rule
+    varied = tuple(name for name in (*all_options(), *own) if len(values.get(name, ())) > 1 and name != "seed")
     dataset = str(values.get("dataset", [(preset or {}).get("dataset", OPTIONS["dataset"].default)])[0])
     parent = root or Path("runs") / f"sweep-{slug(dataset)}"
     planned: dict[Assignment, tuple[Any, ...]] = {}
@@ -76,5 +79,7 @@ def plan_grid(given: Mapping[str, Any], root: Path | None, preset: Mapping[str, 
             raise FedSeqError(f"two of these runs would both be called {assignment.folder}. Sweep them one by one.")
         planned[assignment] = tuple(options.get(name) for name in varied)
     for name in values.keys() - used:
+        if name in ("workers", "ray_address"):  # out of a file: there is no flag for them
+            raise FedSeqError(f"each run of a sweep has one process, and would not use {flag(name)}. Leave it out.")
         raise FedSeqError(f"none of these runs would use {flag(name)}. Leave it out, or add an algorithm that does.")
     return Grid(varied, planned)

@@ -14,6 +14,7 @@ from fedseq.flower.apps.settings import Settings, resolve_federation
 from fedseq.flower.deployment.federation import Federation
 from fedseq.options.lookup import all_options
 from fedseq.options.resolve import read_options
+from fedseq.options.text import own_text
 
 NOT_OF_OWN_DATA = {"dataset", "alpha", "partition", "data_dir"}
 
@@ -29,6 +30,7 @@ def run_config(federation: Federation, given: Mapping[str, Any], settings: Setti
     _check_own_data(federation, settings.server_data)
     used = resolve_federation({}, federation.own_data, {**chosen, "num_clients": federation.nodes}).options()
     names = [name for name, found in all_options().items() if not found.simulated]
+    names += _of_own_rules(used)
     left_out = NOT_OF_OWN_DATA if federation.own_data else set()
     options = {name: absolute(name, used.get(name)) for name in names if name not in left_out}
     keys = str(federation.folder / "keys") if federation.tls else ""
@@ -36,7 +38,25 @@ def run_config(federation: Federation, given: Mapping[str, Any], settings: Setti
         settings, out=settings.out or str(federation.folder / "run"), keys=keys,
         server_data=absolute("dataset", settings.server_data),
     )  # fmt: skip
-    return {name.replace("_", "-"): value for name, value in {**options, **vars(own)}.items()}
+    return {key_of(name): value for name, value in {**options, **vars(own)}.items()}
+
+
+def _of_own_rules(used: Mapping[str, Any]) -> list[str]:
+    """Those given, and those that could be: Flower changes for a run only what is in the run-config."""
+    if ":" not in used["algorithm"]:
+        return []
+    from fedseq.algorithms import own_parameters  # and PyTorch with it
+
+    try:
+        possible = own_parameters(used["algorithm"])
+    except FedSeqError:  # the module is put beside the app later, or is at the sites alone
+        possible = []
+    return list(dict.fromkeys([*(name for name in used if "." in name), *possible]))
+
+
+def key_of(name: str) -> str:
+    """An option's name in a run-config. Those of a user's own rule are Python's."""
+    return name if "." in name else name.replace("_", "-")
 
 
 def absolute(name: str, value: Any) -> Any:
@@ -58,7 +78,14 @@ def refuse_quotes(*paths: object) -> None:
 
 def toml(values: Mapping[str, Any]) -> str:
     """Lines of TOML; None has no form there, and FedSeq reads "null" as None."""
-    return tomli_w.dumps({name: "null" if value is None else value for name, value in values.items()})
+    return tomli_w.dumps({name: _plain(name, value) for name, value in values.items()})
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Of values Flower takes numbers, texts, true and false only: a list for a rule of one's own becomes a text."""
+    if value is None:
+        return "null"
+    return own_text(value) if "." in name and not isinstance(value, int | float) else value
 
 
 def words(values: Mapping[str, Any]) -> list[str]:

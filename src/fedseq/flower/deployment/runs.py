@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from fedseq.flower.apps.settings import Settings, resolve_federation
 from fedseq.flower.deployment import commands, local
 from fedseq.flower.deployment.federation import LOOPBACK, NAME, Federation
 from fedseq.flower.deployment.folder import write_connection
+from fedseq.flower.deployment.runconfig import key_of
 from fedseq.flower.deployment.runconfig import words as toml_words
 from fedseq.options.lookup import all_options
 from fedseq.options.text import coerce
@@ -101,9 +102,11 @@ def overrides(federation: Federation, changes: Iterable[str]) -> dict[str, Any]:
     found = {}
     for change in changes:
         name, equals, value = change.partition("=")
-        name = name.strip().replace("_", "-")
+        name = key_of(name.strip())
         if not equals:
             raise FedSeqError(f"--set takes KEY=VALUE, such as rounds=5, not '{change}'.")
+        if name not in present and "." in name:
+            raise _not_written(federation, name)
         if name not in present:
             raise unknown("option of the run-config", name, present)
         if '"' in value:
@@ -111,7 +114,7 @@ def overrides(federation: Federation, changes: Iterable[str]) -> dict[str, Any]:
         found[name] = _converted(name, value.strip(), present[name])
     options = all_options()
     written, asked = (
-        {name.replace("-", "_"): value for name, value in values.items() if name.replace("-", "_") in options}
+        {field: value for name, value in values.items() if (field := _field(name)) in options or "." in field}
         for values in (present, found)
     )
     resolve_federation(written, federation.own_data, asked)  # refuses what would have no effect
@@ -124,12 +127,31 @@ def _written(federation: Federation) -> dict[str, Any]:
         config: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
     except (OSError, ValueError, KeyError) as error:
         raise FedSeqError(f"{path} holds no run-config ({error!r}). Repair it, or make the folder anew.") from None
-    return config
+    return _flat(config)
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """As Flower reads it: a table's names stand behind its own, `smoothed.keep`."""
+    tables = {name: _flat(value) for name, value in config.items() if isinstance(value, dict)}
+    below = {f"{table}.{name}": value for table, values in tables.items() for name, value in values.items()}
+    return {name: value for name, value in config.items() if name not in tables} | below
+
+
+def _field(name: str) -> str:
+    """The option's name in FedSeq."""
+    return name if "." in name else name.replace("-", "_")
+
+
+def _not_written(federation: Federation, name: str) -> FedSeqError:
+    return FedSeqError(
+        f"--set {name}: Flower changes only what is in the run-config. If it is a hyper-parameter of your own rule, "
+        f'add the line "{name}" = "null" at the end of {federation.folder / "app" / "pyproject.toml"}.'
+    )
 
 
 def _converted(name: str, value: str, before: Any) -> Any:
-    field = name.replace("-", "_")
-    if field in all_options():
+    field = _field(name)
+    if field in all_options() or "." in field:
         return coerce(field, value)
     if field in _SECONDS or isinstance(before, int | float):  # the second: a key of the user's own
         try:
