@@ -67,6 +67,9 @@ def test_the_best_model_is_kept(whole: Run, capsys: pytest.CaptureFixture[str]) 
     assert whole.finished
     assert main(["evaluate", str(whole.folder), "--best"]) == 0
     assert f"accuracy {accuracies[best]:.4f}" in capsys.readouterr().out
+    assert main(["export", str(whole.folder), "--best", "--format", "torchscript"]) == 0
+    exported = torch.jit.load(whole.folder / "model-best.pt").state_dict().values()
+    assert all(any(torch.equal(kept, tensor) for tensor in exported) for kept in whole.weights(best=True).values())
     assert any(not torch.equal(tensor, whole.weights()[name]) for name, tensor in whole.weights(best=True).items())
 
 

@@ -16,6 +16,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "read back and compared with the model."
     )
     parser.add_argument("run", metavar="RUN", help="run folder, or a weights.safetensors of one")
+    parser.add_argument("--best", action="store_true", help="the model of the best evaluation, which --patience keeps")
     parser.add_argument("--format", default="onnx", metavar="onnx|torchscript", help="what to write (default: onnx)")
     parser.add_argument("--out", metavar="FILE", help="file to write (default: model.onnx or model.pt in the folder)")
     parser.add_argument("--force", action="store_true", help="also over a file that exists")
@@ -27,8 +28,8 @@ def main(arguments: Namespace) -> None:
     from fedseq.runs.export import export_run
 
     made = export_run(
-        arguments.run, arguments.format, arguments.out, overwrite=arguments.force, trust=arguments.trust,
-        **given_options(arguments),
+        arguments.run, arguments.format, arguments.out, best=arguments.best, overwrite=arguments.force,
+        trust=arguments.trust, **given_options(arguments),
     )  # fmt: skip
     make_console().print(
         f"{made.file}: {made.file.stat().st_size / 1e6:.2f} MB; read back, its outputs differ from the model's by at "

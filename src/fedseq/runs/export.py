@@ -72,6 +72,7 @@ def export_run(
     form: str,
     out: str | Path | None = None,
     *,
+    best: bool = False,
     overwrite: bool = False,
     model: OwnModel | None = None,
     trust: bool = False,
@@ -81,10 +82,10 @@ def export_run(
         raise FedSeqError(f"unknown format '{form}'. Valid: {', '.join(FORMATS)}.")
     suffix, write, run = FORMATS[form]
     place = Path(where) if Path(where).is_dir() else Path(where).parent
-    file = Path(out) if out else place / f"model{suffix}"
+    file = Path(out) if out else place / f"model{'-best' if best else ''}{suffix}"
     if file.exists() and not overwrite:
         raise FedSeqError(f"{file} exists already. Name another file with --out, or overwrite it with --force.")
-    trained = load_trained(where, model=model, trust=trust)
+    trained = load_trained(where, best=best, model=model, trust=trust)
     module = trained.factory()
     module.load_state_dict(trained.model.module.state_dict())
     card, plain = trained.card, module.eval()
