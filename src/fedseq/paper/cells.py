@@ -123,8 +123,11 @@ def _convergence_block(plan: PaperPlan, dataset: str, alpha: float, bound: Bound
     by_row = {name: plan.runs(dataset, alpha, options) for name, options in plan.experiment.rows.items()}
     runs = {name: ran(assignments) for name, assignments in by_row.items()}
     compared = compare([run for members in runs.values() for run in members], bound) if bound else []
-    found = {
-        name: row for name, members in runs.items() for row in compared if members and row.series.runs[0] in members
+    found = {  # of seeds that are done and seeds that are not, those that are done, which come first
+        name: row
+        for name, members in runs.items()
+        for row in reversed(compared)
+        if members and row.series.runs[0] in members
     }
     theirs = published.TABLE_2[dataset]
     at = published.ALPHAS.index(alpha)
