@@ -168,6 +168,7 @@ def _check_pairs(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
         raise FedSeqError("some targets are classes (integers) and some are numbers (floats). Give all of one kind.")
 
 
+@torch.no_grad()
 def _check_model(task: Task) -> None:
     """Some examples through the model and the loss, so that what does not fit is told here, not by a worker: two, and
     one of the largest class, for which the model may have no output.

@@ -60,6 +60,7 @@ def evaluate(task: "Task", model: FlatModel, weights: Tensor) -> Evaluation:
     return fold(task, evaluate_batches(task, model, weights, range(num_batches(task.test))))
 
 
+@torch.no_grad()
 def evaluate_batches(task: "Task", model: FlatModel, weights: Tensor, batches: Iterable[int]) -> list[BatchSums]:
     """The sums of some batches of the test set; `fold` makes an evaluation of all of them."""
     sums = []
