@@ -115,6 +115,30 @@ def test_an_interrupted_sweep_saves_and_goes_on(capsys):
     assert main([*SWEEP, "--rounds", str(more), "--lr", "0.5"]) == 2  # not the same runs
 
 
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def started_by(pid):
+    return [int(word) for path in Path(f"/proc/{pid}/task").glob("*/children") for word in path.read_text().split()]
+
+
+def test_a_killed_sweep_leaves_no_worker_behind():
+    """Its workers save their runs, which go on when it is asked for again."""
+    process = subprocess.Popen([*FEDSEQ, *SWEEP, "--rounds", "100000"], stdout=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: all(rounds(f"s/fedavg-alpha0-seed{seed}") > 2 for seed in (0, 1)))
+        workers = started_by(process.pid)
+    finally:
+        process.kill()
+    assert len(workers) == 2
+    wait_for(lambda: not any(map(alive, workers)))
+    assert read_run(Path("s/fedavg-alpha0-seed0")).rounds > 2
+
+
 def rounds(folder):
     try:
         return len(Path(folder, "metrics.jsonl").read_text().splitlines())

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedseq.basics.errors import FedSeqError, is_out_of_memory
+from fedseq.basics.processes import end_with_parent
 from fedseq.engines.mailbox import Mailbox
 from fedseq.training.chains import run_job
 from fedseq.training.evaluation import BatchSums, evaluate_batches
@@ -81,9 +82,7 @@ def _become_worker(parent: int) -> None:
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    set_parent_death_signal = 1
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
+    if not end_with_parent(parent, signal.SIGKILL):
         os._exit(1)
     keep_freed_memory()
     gc.freeze()  # the collector would write to the parent's objects, and so copy their pages

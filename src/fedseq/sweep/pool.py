@@ -49,9 +49,10 @@ class _WorkerProcess:
 
     def _start(self) -> None:
         self.errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - kept open
+        command = [sys.executable, "-m", "fedseq.sweep.worker", str(os.getpid())]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "fedseq.sweep.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self.errors, text=True, start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
+            start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
 
     def _death(self) -> str:

@@ -10,6 +10,7 @@ import torch
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import write_atomically
+from fedseq.basics.processes import end_with_parent
 from fedseq.grouping.study import label
 from fedseq.runs import experiment
 from fedseq.runs.folder import RunFolder
@@ -68,6 +69,8 @@ def serve(lines: TextIO, answers: TextIO) -> None:
 def main() -> None:
     torch.set_num_threads(1)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if not end_with_parent(int(sys.argv[1]), signal.SIGTERM):  # by which a run is saved
+        return
     answers, sys.stdout = sys.stdout, sys.stderr  # whatever is printed on the way is no answer
     try:
         serve(sys.stdin, answers)
