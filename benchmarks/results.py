@@ -75,6 +75,7 @@ PARTS = (
     Part("cifar10-check", "cifar10"),
     Part("cifar10-paper", "cifar10", repeats=True),
     Part("cifar10-grouping", "cifar10", beside=("cifar10-paper/fedseq-s0",)),
+    Part("cifar10-alpha", "cifar10", beside=("cifar10-paper/fedavg-s0", "cifar10-paper/fedseq-s0")),
     Part("cifar10-controls", "cifar10", by_folder=True),
     Part("cifar10-centralized", "cifar10"),
     Part(
