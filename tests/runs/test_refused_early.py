@@ -84,3 +84,17 @@ def test_a_run_that_stopped_at_its_target_says_how_to_go_on(capsys: pytest.Captu
     assert main(["resume", "run", "--until-accuracy", "null"]) == 0
     assert "To go on" not in capsys.readouterr().out
     assert read_run("run").rounds == 9
+
+
+def test_a_home_that_nobody_has_is_one_sentence() -> None:
+    with pytest.raises(FedSeqError, match="no such user's home is known here"):
+        fedseq.run({**SMALL, "dataset": "csv:~nosuchuser/visits.csv"}, "run")
+    assert not Path("run").exists()
+
+
+def test_all_data_in_one_place_has_no_names_of_clients() -> None:
+    rows = [f"{hospital},{value},{value % 2}" for hospital in range(5) for value in range(12)]
+    Path("visits.csv").write_text("\n".join(["hospital,pressure,label", *rows]))
+    options = {"dataset": "csv:visits.csv", "clients_by": "hospital", "rounds": 1, "engine": "serial"}
+    clients = json.loads((fedseq.run(options, "run", algorithm="centralized").folder / "clients.json").read_text())
+    assert (len(clients["examples"]), "names" in clients) == (1, False)
