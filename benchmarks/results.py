@@ -4,6 +4,7 @@ Nothing is counted here but what `fedseq compare` counts. A number that no run i
 as such, from its tables as transcribed in fedseq.paper.published.
 """
 
+import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from fedseq.grouping.quality import Quality, quality
 from fedseq.paper.plan import load_experiment
 from fedseq.paper.published import ALPHAS, CENTRALIZED, TABLE_2
 from fedseq.report.convergence import SHARES, WINDOW, Bound, ComparisonRow, compare, crossing_text
-from fedseq.report.costs import human_bytes, human_seconds
+from fedseq.report.costs import ROUND, human_bytes, human_seconds
 from fedseq.report.figures import curves
 from fedseq.report.formats import TextTable, to_markdown
 from fedseq.report.series import make_series, stat
@@ -30,36 +31,27 @@ PAGE, IMAGES, RESULTS = ROOT / "docs/results.md", ROOT / "docs/images", ROOT / "
 
 @dataclass(frozen=True)
 class Part:
-    """The runs in one folder of results/."""
+    """The runs in one folder of results/, and what of them is told."""
 
     folder: str
     dataset: str
+    beside: tuple[str, ...] = ()  # other folders, or runs in them, that are in its table too
     paper: tuple[str, ...] = ()  # rows of the paper's Table II, alpha 0, to stand below
-    repeats: bool = False  # its runs are the paper's own settings: they stand beside its rounds
-    drawn_beside: tuple[str, ...] = ()  # other folders, or runs in them, that are in its figure too
+    ratios: bool = False  # its runs are the paper's own settings: they stand beside its rounds
+    costs: bool = False  # what its first target costs stands in a table
+    milestones: bool = False  # its runs are too short for targets: they are compared after some rounds
     by_folder: bool = False  # runs are called by their folders, which say what was tried
-    beside: tuple[str, ...] = ()  # runs of other folders that are compared with its own at the milestones
+    over: str = ""  # what its figure, if it has one, shows accuracy over
+    drawn_beside: tuple[str, ...] = ()  # as `beside`, for its figure alone
 
     @property
     def runs(self) -> list[Run]:
-        return runs_in(self.folder)
-
-    @property
-    def compared(self) -> list[Run]:
-        """With those beside it, and as long as each other."""
-        return [_cut(run, MILESTONES[-1]) for name in (*self.beside, self.folder) for run in runs_in(name)]
-
-    @property
-    def reaches_targets(self) -> bool:
-        """Whether it is told what targets cost."""
-        return bool(self.paper or self.repeats)
+        found = [run for name in (*self.beside, self.folder) for run in runs_in(name)]
+        return [_cut(run, MILESTONES[-1]) for run in found] if self.milestones else found
 
     @property
     def drawn(self) -> list[Run]:
-        """What its figure shows."""
-        if self.beside:
-            return self.compared
-        return [run for name in (self.folder, *self.drawn_beside) for run in runs_in(name) if self.reaches_targets]
+        return [*self.runs, *(run for name in self.drawn_beside for run in runs_in(name))]
 
     @property
     def bound(self) -> Bound:
@@ -68,20 +60,34 @@ class Part:
 
 def runs_in(name: str) -> list[Run]:
     """The runs in a folder of results/, or the one it is."""
-    return readable(read_all(sorted(file.parent for file in (RESULTS / name).rglob("config.yaml"))))
+    found = (file.parent for file in (RESULTS / name).rglob("config.yaml"))
+    return readable(read_all(sorted(found, key=_in_order)))
+
+
+def _in_order(folder: Path) -> list[str | int]:
+    """By name, and numbers in it by size."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(folder))]
 
 
 PARTS = (
     Part("cifar10-check", "cifar10"),
-    Part("cifar10-paper", "cifar10", repeats=True),
-    Part("cifar10-grouping", "cifar10", beside=("cifar10-paper/fedseq-s0",)),
-    Part("cifar10-alpha", "cifar10", beside=("cifar10-paper/fedavg-s0", "cifar10-paper/fedseq-s0")),
+    Part("cifar10-paper", "cifar10", ratios=True, costs=True, over=ROUND),
+    Part("cifar10-grouping", "cifar10", beside=("cifar10-paper/fedseq-s0",), milestones=True, over=ROUND),
+    Part(
+        "cifar10-alpha",
+        "cifar10",
+        beside=("cifar10-paper/fedavg-s0", "cifar10-paper/fedseq-s0"),
+        milestones=True,
+        over=ROUND,
+    ),
     Part("cifar10-controls", "cifar10", by_folder=True),
     Part("cifar10-centralized", "cifar10"),
     Part(
         "cifar10-record",
         "cifar10",
         paper=("FedAvg", "FedDyn", "FedSeq", "FedSeq + FedDyn"),
+        costs=True,
+        over=ROUND,
         drawn_beside=(
             "cifar10-record-fedavg",
             "cifar10-controls/fedavg-lr08-s0",
@@ -94,6 +100,8 @@ PARTS = (
         "cifar100-record",
         "cifar100",
         paper=("FedAvg", "FedSeq", "FedSeq + FedDyn"),
+        costs=True,
+        over=ROUND,
         drawn_beside=("cifar100-paper",),
     ),
     Part("cifar100-paper", "cifar100"),
@@ -111,11 +119,11 @@ def convergence_table(part: Part) -> str:
     compared = compare(part.runs, part.bound)
     rows = [_convergence_cells(part, row) for row in compared]
     # Where an average of models is evaluated, the last of them is too. How far a run went, the average decides.
-    ran = {row.label: row.series.rounds_text() for row in compared}
+    ran = {_called(part, row): row.series.rounds_text() for row in compared}
     raw = [_raw(run) for run in part.runs if "accuracy_raw" in run.metrics[-1]]
     for row in compare(raw, part.bound) if raw else ():
         cells = _convergence_cells(part, row)
-        rows.append([f"{row.label}, raw model", cells[1], ran[row.label], *cells[3:-1], "-"])
+        rows.append([f"{cells[0]}, raw model", cells[1], ran[cells[0]], *cells[3:-1], "-"])
     for name in part.paper:
         published = TABLE_2[part.dataset][name][0]
         crossed = (str(round_ or "-") for round_, _ in published)
@@ -149,7 +157,7 @@ def milestone_table(part: Part) -> str:
     measures = ["classes in a unit", "in the worst"]
     columns = ["run", "seeds", *measures, *(f"after {round_} rounds" for round_ in MILESTONES)]
     lines = []
-    for series in make_series(part.compared):
+    for series in make_series(part.runs):
         found = list(map(_quality, series.runs))
         classes = _text((one.means()["distinct"] for one in found), "{:.2f}".format)
         reached = (_text((_mean_of_five(run, round_) for run in series.runs), percent) for round_ in MILESTONES)
@@ -200,18 +208,21 @@ def _raw(run: Run) -> Run:
 def _convergence_cells(part: Part, row: ComparisonRow) -> list[str]:
     runs = row.series.runs
     hours = sum(read_details(run.folder).environment["hours"] for run in runs)
-    label = runs[0].folder.name if part.by_folder else row.label
-    cells = [label, str(len(runs)), row.series.rounds_text()]
+    cells = [_called(part, row), str(len(runs)), row.series.rounds_text()]
     cells.append(_text((run.evaluations[-1][1] for run in runs), percent))
     cells += [crossing_text(crossing.first, runs) for crossing in row.crossings]
     return [*cells, f"{hours:.1f}"]
+
+
+def _called(part: Part, row: ComparisonRow) -> str:
+    return row.series.runs[0].folder.name if part.by_folder else row.label
 
 
 def cost_table(part: Part) -> str:
     """What the first target costs beside rounds."""
     columns = ["run", "client updates", "bytes moved", "simulated time"]
     lines = [
-        [row.label, f"{at.updates.mean:,.0f}", human_bytes(at.bytes.mean), human_seconds(at.seconds.mean)]
+        [_called(part, row), f"{at.updates.mean:,.0f}", human_bytes(at.bytes.mean), human_seconds(at.seconds.mean)]
         for row in compare(part.runs, part.bound)
         if (at := row.crossings[0]).updates and at.bytes and at.seconds
     ]
@@ -222,10 +233,10 @@ def write_page(page: Path) -> None:
     """Fill what stands between the markers of each part's tables."""
     text = page.read_text()
     for part in PARTS:
-        text = insert(text, part.folder, (milestone_table if part.beside else convergence_table)(part))
-        if part.repeats:
+        text = insert(text, part.folder, (milestone_table if part.milestones else convergence_table)(part))
+        if part.ratios:
             text = insert(text, f"{part.folder} ratios", ratio_table(part))
-        if part.reaches_targets:
+        if part.costs:
             text = insert(text, f"{part.folder} costs", cost_table(part))
     page.write_text(text)
 
@@ -234,8 +245,8 @@ def draw(folder: Path) -> Iterator[Path]:
     timed = [run for name in BY_THE_CLOCK for run in runs_in(name)]
     yield curves(timed, folder / "cifar10-time.png", PARTS[0].bound, "seconds")
     for part in PARTS:
-        if part.drawn:
-            yield curves(part.drawn, folder / f"{part.folder}.png", part.bound)
+        if part.over:
+            yield curves(part.drawn, folder / f"{part.folder}.png", part.bound, part.over)
 
 
 def main() -> None:

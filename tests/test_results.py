@@ -84,7 +84,7 @@ def test_rounds_stand_beside_the_papers(tmp_path: Path, monkeypatch: pytest.Monk
     make_run(tmp_path / "part/seq", {297: 0.61, 500: 0.66}, algorithm="fedseq", alpha=0)
     make_run(tmp_path / "part/scaffold", {200: 0.3}, algorithm="scaffold", alpha=0)
     make_run(tmp_path / "part/even", {255: 0.59, 260: 0.601}, algorithm="fedseq", alpha=0.5)
-    header, *rows = cells(results.ratio_table(results.Part("part", "cifar10", repeats=True)))
+    header, *rows = cells(results.ratio_table(results.Part("part", "cifar10", ratios=True)))
     assert header == ["algorithm", "to 60.00 %: ours", "the paper's", "ratio"]  # nobody reached more
     assert sorted(rows) == [
         ["FedSeq", "297", "594", "0.50"],
@@ -109,7 +109,7 @@ def test_runs_are_compared_by_means_of_five_evaluations(tmp_path: Path, monkeypa
         files.write_superclients({"superclients": [[0, 1], [2]]})
     files = make_run(tmp_path / "part/avg", {100: 0.4}, algorithm="fedavg", alpha=0)
     files.write_clients({"examples": [1, 1], "label_counts": [[5, 0], [0, 5]]})
-    _, *rows = cells(results.milestone_table(results.Part("part", "cifar10", beside=("other",))))
+    _, *rows = cells(results.milestone_table(results.Part("part", "cifar10", beside=("other",), milestones=True)))
     chained, alone = sorted(rows, reverse=True)
     assert chained[:5] == ["fedseq, alpha 0, random", "2", "1.50 ± 0.00", "1", "25.00 % ± 7.07 %"]
     # The last five up to round 200: 0.2 - 0.01, 0.2, 0.2 + 0.01, 0.2 + 0.02 and 0.8, in the mean 0.324, and 0.404.

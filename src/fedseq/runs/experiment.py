@@ -42,6 +42,7 @@ from fedseq.training.failures import attackers, poisoned
 from fedseq.training.jobs import Engine, Task
 from fedseq.training.reporter import QUIET, Reporter, Steadfast
 from fedseq.training.sgd import build, one_thread, refuse_batches_of_one
+from fedseq.training.weights import FlatModel
 
 MakeEngine = Callable[[Config, Task], Engine]
 
@@ -112,10 +113,9 @@ def execute(
 def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_engine: MakeEngine = open_engine) -> Run:
     """Run, or continue what the folder holds."""
     parts = _under_attack_and_watch(parts)
-    config, task, files, reporter = parts.config, parts.task, opened.files, Steadfast(reporter)
-    sizes = [len(indices) for indices in task.clients]
-    # The server's sums need no second thread, which would compete with the workers.
+    config, files, reporter = parts.config, opened.files, Steadfast(reporter)
     check_installed(config)
+    # The server's sums need no second thread, which would compete with the workers.
     with _terminate_as_interrupt(), one_thread():
         if opened.evidence is None:
             _refuse_early(parts)
@@ -128,39 +128,10 @@ def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_en
             return before
         if damaged:
             reporter.note(f"{' and '.join(damaged)} in {files.path} changed since the run ended")
-        engine = make_engine(config, task)  # before the checkpoint, which workers would keep alive
+        engine = make_engine(config, parts.task)  # before the checkpoint, which workers would keep alive
         try:
-            saved = load_checkpoint(files.checkpoints, config.home, partial(damage, files))
-            if saved is None:
-                files.refuse_history()
-            files.write_config(config)
-            files.expect_more()
-            model = build(task)
-            theta = model.vector.clone() if saved else initial_weights(config, task, model)
-            ledger = open_ledger(config, files, len(sizes))
-            visits = ledger.start(config, sizes, parts.groups is not None) if ledger and saved is None else ()
-            units = _units(parts, files, saved is not None, engine, theta, reporter)
-            per_round = units_per_round(config.fraction, len(units))
-            setting = Setting(len(task.clients), len(units), per_round, len(model.parameters))
-            grouped = digest(files.superclients) if parts.algorithm.superclients else None
-            setup = Setup(
-                config=config,
-                algorithm=parts.algorithm,
-                units=units,
-                sizes=sizes,
-                attackers=attackers(config, len(task.clients)),
-                setting=setting,
-                log=RoundLog(files, parts, grouped, saved[1] if saved else None),
-                privacy=make_budget(config, ledger, per_round / len(units)),
-            )
-            if doubt := too_few(parts.algorithm, setting, chains_in(setup, 1)):
-                warnings.warn(doubt, stacklevel=2)
-            initial = initial_state(parts.algorithm, theta, setting)
-            snapshot = saved[0] if saved else Snapshot(0, initial, visits=visits)
-            if saved is None:  # from now on there is always a checkpoint to continue from
-                save_checkpoint(files.checkpoints, snapshot, setup.log.evidence())
-            elif not snapshot.fits(initial):
-                raise FedSeqError(f"the checkpoint in {files.checkpoints} is of another model or algorithm.")
+            model = build(parts.task)
+            setup, snapshot = _begin_or_continue(parts, files, engine, model, reporter)
             metrics = [record for record in before.metrics if record["round"] <= snapshot.round]
             reporter.begin(config, files.path, snapshot.round)
             with tracked(config, files.tracking, metrics, reporter.note) as track:
@@ -177,10 +148,48 @@ def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_en
         files.write_weights(weights.named(model, final_model(setup, snapshot.state)), best, card_of(parts).metadata())
     run = Run(files.path, config, metrics, True)
     if setup.privacy and not run.complete:
-        warnings.warn(
-            used_up(config, snapshot.round, setup.privacy.spent(snapshot.visits, snapshot.round)), stacklevel=2
-        )
+        spent = setup.privacy.spent(snapshot.visits, snapshot.round)
+        warnings.warn(used_up(config, snapshot.round, spent), stacklevel=2)
     return run
+
+
+def _begin_or_continue(
+    parts: Parts, files: RunFolder, engine: Engine, model: FlatModel, reporter: Reporter
+) -> tuple[Setup, Snapshot]:
+    """What the rounds need, and where they go on: the newest good checkpoint, or round 0, which is made one."""
+    config, task = parts.config, parts.task
+    saved = load_checkpoint(files.checkpoints, config.home, partial(damage, files))
+    if saved is None:
+        files.refuse_history()
+    files.write_config(config)
+    files.expect_more()
+    theta = model.vector.clone() if saved else initial_weights(config, task, model)
+    sizes = [len(indices) for indices in task.clients]
+    ledger = open_ledger(config, files, len(sizes))
+    visits = ledger.start(config, sizes, parts.groups is not None) if ledger and saved is None else ()
+    units = _units(parts, files, saved is not None, engine, theta, reporter)
+    per_round = units_per_round(config.fraction, len(units))
+    grouped = digest(files.superclients) if parts.algorithm.superclients else None
+    setup = Setup(
+        config=config,
+        algorithm=parts.algorithm,
+        units=units,
+        sizes=sizes,
+        attackers=attackers(config, len(sizes)),
+        setting=Setting(len(sizes), len(units), per_round, len(model.parameters)),
+        log=RoundLog(files, parts, grouped, saved[1] if saved else None),
+        privacy=make_budget(config, ledger, per_round / len(units)),
+    )
+    if doubt := too_few(parts.algorithm, setup.setting, chains_in(setup, 1)):
+        warnings.warn(doubt, stacklevel=3)
+    initial = initial_state(parts.algorithm, theta, setup.setting)
+    if saved is None:  # from now on there is always a checkpoint to continue from
+        snapshot = Snapshot(0, initial, visits=visits)
+        save_checkpoint(files.checkpoints, snapshot, setup.log.evidence())
+        return setup, snapshot
+    if not saved[0].fits(initial):
+        raise FedSeqError(f"the checkpoint in {files.checkpoints} is of another model or algorithm.")
+    return setup, saved[0]
 
 
 def _refuse_early(parts: Parts) -> None:
@@ -247,6 +256,6 @@ def _units(
         warnings.warn(
             f"all {len(parts.task.clients)} clients are in one superclient, so a round trains all of them in a row. "
             "For several superclients, lower --min-samples or --max-clients.",
-            stacklevel=3,
+            stacklevel=4,
         )
     return groups
