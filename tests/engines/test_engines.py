@@ -22,6 +22,7 @@ from fedseq.engines.processes import ProcessEngine, open_processes
 from fedseq.engines.serial import SerialEngine
 from fedseq.engines.worker import WorkerError
 from fedseq.options.resolve import resolve
+from fedseq.options.tables import AVERAGES, LOCAL_RULES, SERVER_RULES
 from fedseq.runs.experiment import run
 from fedseq.training.examples import Examples
 from fedseq.training.jobs import Job, Result, Task
@@ -126,6 +127,12 @@ def test_any_number_of_workers_gives_the_bytes_of_the_serial_engine(algorithm: s
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.parametrize("rule", [*LOCAL_RULES, *SERVER_RULES, *AVERAGES])
+def test_every_rule_of_the_tables_in_chains_gives_the_same_bytes_on_workers(rule: str, tmp_path: Path) -> None:
+    expected = run_digits(tmp_path / "serial", f"fedseq+{rule}", engine="serial")
+    assert run_digits(tmp_path / "workers", f"fedseq+{rule}", engine="processes", workers=2) == expected
+
+
 def test_convolutions_dropout_batchnorm_and_memory(
     engine: ProcessEngine, jobs: list[Job], expected: list[Result]
 ) -> None:
@@ -184,16 +191,44 @@ def test_an_exception_reaches_the_parent_with_its_traceback(engine: ProcessEngin
         list(engine.run(make_jobs(task, Algorithm("broken", correct=partial(fail, error=FedSeqError)))))
 
 
-def spoil(gradient: Tensor, hop: Hop) -> None:
-    hop.start.zero_()
+def spoil(gradient: Tensor, hop: Hop, lent: str) -> None:
+    {"start": hop.start, **hop.message, **hop.memory}.get(lent, torch.zeros(1)).zero_()
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_algorithm_that_changes_where_others_start_is_told_so(task: Task, workers: int) -> None:
+@pytest.mark.parametrize(("lent", "words"), [
+    ("start", "start"), ("sent", r"message\['sent'\]"), ("kept", r"memory\['kept'\]"),
+])  # fmt: skip
+def test_an_algorithm_that_changes_what_others_read_is_told_so(task: Task, workers: int, lent: str, words: str) -> None:
     place = ProcessEngine(task, workers) if workers else SerialEngine(task)
-    with pytest.raises(FedSeqError, match=r"'spoiler' changes hop.start, .* Let it change a copy\."):
-        list(place.run(make_jobs(task, Algorithm("spoiler", correct=spoil))))
+    jobs = [
+        replace(
+            job, message={"sent": torch.ones(3)}, memory={client: {"kept": torch.ones(3)} for client, _ in job.hops}
+        )
+        for job in make_jobs(task, Algorithm("spoiler", correct=partial(spoil, lent=lent)))
+    ]
+    with pytest.raises(FedSeqError, match=rf"'spoiler' changes hop\.{words}, .* Let it change a copy\."):
+        list(place.run(jobs))
     place.close()
+
+
+def remember_the_model(hop: Hop) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """As a user would write it: `hop.weights` is a view of where the next client will train."""
+    return {"sent": hop.weights}, {"kept": hop.weights}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_a_rule_keeps_of_its_model_stays_as_it_was(task: Task, workers: int) -> None:
+    """The chain's last client trained last, so that it alone may remember the chain's end; uploads are summed."""
+    place = ProcessEngine(task, workers) if workers else SerialEngine(task)
+    (job, *_) = make_jobs(task, Algorithm("mine", finish=remember_the_model))
+    (result,) = place.run([replace(job, hops=((1, 0), (3, 0), (4, 0)))])
+    place.close()
+    first, second, last = (result.memory[client]["kept"] for client in (1, 3, 4))
+    assert torch.equal(last, result.end[: len(last)])
+    assert not torch.equal(first, second)
+    assert not torch.equal(second, last)
+    assert torch.equal(result.uploads["sent"], first + second + last)
 
 
 def test_the_engine_can_be_used_after_results_were_left_unread(

@@ -47,7 +47,7 @@ def train_hop(
     model.reset_counters()  # a client elsewhere would start from a module of its own
     keys = (job.round, client, visit)
     rng = seeds.generator(task.seed, job.purpose, *keys)
-    start, untouched = before[: len(model.parameters)], before._version
+    start = before[: len(model.parameters)]
     velocity = None
     if task.momentum:
         velocity = memory["velocity"].clone() if "velocity" in memory else torch.zeros_like(start)
@@ -61,17 +61,14 @@ def train_hop(
         gradient_at_start=lambda: _gradient_at(start, task, model, job, keys),
     )
     loss_sum = torch.zeros((), device=start.device)
-    with _training_mode(task, model, "dropout", keys):
-        for _ in range(job.epochs):
-            for batch in _batches(rng.permutation(task.clients[client]), task.batch_size, model):
-                loss_sum += len(batch) * _backward(task, model, batch, rng)
-                _step(task, model, job, hop)
-                hop.steps += 1
-    upload, new_memory = _finished(job.algorithm, hop)
-    if before._version != untouched:
-        raise FedSeqError(
-            f"algorithm '{job.algorithm.name}' changes hop.start, where other clients start too. Let it change a copy."
-        )
+    with _unchanged(job, memory, before):
+        with _training_mode(task, model, "dropout", keys):
+            for _ in range(job.epochs):
+                for batch in _batches(rng.permutation(task.clients[client]), task.batch_size, model):
+                    loss_sum += len(batch) * _backward(task, model, batch, rng)
+                    _step(task, model, job, hop)
+                    hop.steps += 1
+        upload, new_memory = _finished(job.algorithm, hop, model)
     seen = job.epochs * len(task.clients[client])
     if task.privacy is None:
         return Trained(upload, new_memory, float(loss_sum), seen)
@@ -88,13 +85,28 @@ def _backward(task: Task, model: FlatModel, batch: np.ndarray, rng: np.random.Ge
     return loss.detach()
 
 
-def _finished(algorithm: Algorithm, hop: Hop) -> UploadAndMemory:
+@contextlib.contextmanager
+def _unchanged(job: Job, memory: Memory, before: Tensor) -> Iterator[None]:
+    """An algorithm leaves alone what it is given, as others read it too: the server, or a hop that is tried again."""
+    lent = {"start": before}
+    lent |= {f"message[{name!r}]": tensor for name, tensor in job.message.items()}
+    lent |= {f"memory[{name!r}]": tensor for name, tensor in memory.items()}
+    versions = {name: tensor._version for name, tensor in lent.items()}
+    yield
+    changed = [name for name, tensor in lent.items() if tensor._version != versions[name]]
+    if changed:
+        raise FedSeqError(
+            f"algorithm '{job.algorithm.name}' changes hop.{changed[0]}, which others read too. Let it change a copy."
+        )
+
+
+def _finished(algorithm: Algorithm, hop: Hop, model: FlatModel) -> UploadAndMemory:
     found = algorithm.finish(hop)
     match found:
         case (Mapping() as upload, dict() as memory):
             wrong = [name for name, value in {**upload, **memory}.items() if not isinstance(value, Tensor)]
             if not wrong:
-                return upload, memory
+                return _lasting(upload, model), _lasting(memory, model)
             what = f"{wrong[0]!r} that is no tensor"
         case _:
             what = type(found).__name__
@@ -102,6 +114,15 @@ def _finished(algorithm: Algorithm, hop: Hop) -> UploadAndMemory:
         f"finish of algorithm '{algorithm.name}' returns {what}. It returns two dicts of tensors: what is uploaded, "
         "and what the client remembers."
     )
+
+
+def _lasting(tensors: Mapping[str, Tensor], model: FlatModel) -> dict[str, Tensor]:
+    """Copies of what lies in the model, such as `hop.weights`, as the next client will train there."""
+    passing = {part.untyped_storage().data_ptr() for part in (model.vector, model.gradient)}
+    return {
+        name: tensor.clone() if tensor.untyped_storage().data_ptr() in passing else tensor
+        for name, tensor in tensors.items()
+    }
 
 
 def _step(task: Task, model: FlatModel, job: Job, hop: Hop) -> None:
