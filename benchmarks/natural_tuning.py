@@ -137,7 +137,7 @@ def last_round(study: Study, run: Run, budget: str) -> int:
     if budget == "rounds":
         return study.rounds
     costs = all_costs([run], WhatIf())[run.folder]
-    within = [number for number, clock in zip(costs.rounds, costs.seconds, strict=True) if clock <= study.seconds]
+    within = [number for number in costs.rounds if (costs.until(number).seconds or 0.0) <= study.seconds]
     if len(within) < len(costs.rounds):
         return within[-1]
     if run.finished:

@@ -16,7 +16,7 @@ from fedseq.options.clock import Clock, WhatIf
 from fedseq.report.costs import describe_clients, human_bytes, human_seconds, run_costs
 from fedseq.runs.reading import read
 
-from .builders import make_run
+from .builders import SUPERCLIENTS, make_run, write
 
 ONE_SECOND_A_STEP = {"client_speed": 1.0, "bandwidth": 200.0}  # and one second for the 200 bytes of a hop
 
@@ -105,6 +105,35 @@ def test_the_runs_own_options_are_used_and_others_may_be_tried(tmp_path):
     assert seconds(folder, WhatIf(speed_spread=0.0, bandwidth=100.0, client_speed=2.0)) == [2.5]
     assert "spread 1, 200 B/s" in describe_clients([read(folder)])
     assert "as each run" in describe_clients([read(folder), read(make_run(tmp_path / "b", [0.1]))])
+
+
+def test_pretraining_is_counted_before_the_first_round(tmp_path):
+    """By hand: 8 clients make 3 epochs of one step; one of them, with 25 examples in batches of 10, makes 3 of 3 steps.
+
+    A round is two chains of four hops of 200 bytes. A step takes a second, and so do 200 bytes.
+    """
+    options = {"algorithm": "fedseq", "pretrain_epochs": 3, "batch_size": 10, **ONE_SECOND_A_STEP}
+    folder = make_run(tmp_path / "estimated", [0.1, 0.2], **options)
+    told = json.loads((folder / "clients.json").read_text())
+    (folder / "clients.json").write_text(json.dumps({**told, "examples": [10, 10, 10, 10, 10, 10, 10, 25]}))
+    found = run_costs(read(folder))
+    assert found.before == (8 * 3, 8 * 200, 3 * 3 + 1, None)
+    # Of the second chain's hops one takes 3 steps in place of one: 3 * (1 + 1) + 3 + 1 seconds a round.
+    assert found.until(2) == (24 + 16, 1600 + 3200, 10 + 20, None)
+    alone = {**options, "pretrain_epochs": None, "method": "random"}
+    assert run_costs(read(make_run(tmp_path / "chance", [0.1], **alone))).before == (0, 0, 0, None)
+    given = make_run(tmp_path / "given", [0.1], **options)
+    write(given / "superclients.json", {"method": "given", "superclients": SUPERCLIENTS})
+    assert run_costs(read(given)).before == (0, 0, 0, None)
+
+
+def test_units_of_an_algorithm_without_superclients_are_clients(tmp_path):
+    """Merged after as many rounds as there are units. By hand: slots with one client and three meet after round 8."""
+    folder = make_run(tmp_path / "a", [0.1] * 8, chains=[[0], [1, 2, 3]], **ONE_SECOND_A_STEP)
+    told = json.loads((folder / "clients.json").read_text())
+    write(folder / "clients.json", {**told, "algorithm": {**told["algorithm"], "merge_every": None}})
+    change_lines(folder, *({"clients": [[0], [1, 2, 3]][:: 1 if r % 2 else -1]} for r in range(8)))
+    assert seconds(folder) == [6, 8, 14, 16, 22, 24, 30, 32]  # 8 each 2 rounds, where each round alone waits for 6
 
 
 def test_a_folder_that_does_not_tell_has_no_clock(tmp_path):

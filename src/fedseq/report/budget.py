@@ -52,9 +52,8 @@ def _seconds_at(run: Run, costs: Mapping[Path, Costs], round_: int) -> float | N
 def _round_after(run: Run, costs: Mapping[Path, Costs], seconds: float) -> int:
     """The last round that had ended by then."""
     known = costs[run.folder]
-    return max(
-        (number for number, clock in zip(known.rounds, known.seconds, strict=False) if clock <= seconds), default=0
-    )
+    clocks = ((number, known.until(number).seconds) for number in known.rounds)
+    return max((number for number, clock in clocks if clock is not None and clock <= seconds), default=0)
 
 
 def _last(run: Run, round_: int) -> Mapping[str, float] | None:

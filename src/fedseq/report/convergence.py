@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Literal
 
 from fedseq.options.clock import WhatIf
+from fedseq.options.private import is_private
 from fedseq.report.costs import AS_RECORDED, Costs, run_costs
 from fedseq.report.series import Series, Stat, data_of, make_series, stat
 from fedseq.runs.reading import Run
 
 SHARES = (0.7, 0.8, 0.9)
+EQUAL = (  # what a speedup over FedAvg needs to be alike
+    "dataset", "alpha", "partition", "num_clients", "clients_by", "holdout", "holdout_by", "model", "train",
+    "init_weights", "dropout", "deadline", "attack", "attackers",
+)  # fmt: skip
 WINDOW = 5  # evaluations whose mean has to reach the target, for the stricter crossing
 
 
@@ -177,9 +182,9 @@ def speedup(
 
 
 def _is_baseline(other: Series, series: Series) -> bool:
-    """FedAvg, with whatever learning rate, on the same data, dealt in the same way, with the same model."""
-    facts = ("dataset", "alpha", "partition", "num_clients", "clients_by", "holdout", "holdout_by", "model")
-    same = all(getattr(other.config, name) == getattr(series.config, name) for name in facts)
+    """FedAvg, however tuned, on the same data and model, dealt in the same way, under the same troubles."""
+    same = all(getattr(other.config, name) == getattr(series.config, name) for name in EQUAL)
+    same = same and is_private(other.config) == is_private(series.config)
     return same and other.config.algorithm == "fedavg" and not series.central
 
 

@@ -4,16 +4,20 @@ A chain of eight clients takes eight local updates one after another, so rounds 
 says what a federation would wait, by the clock that the run itself used (options/clock.py): a round waits for its
 slowest chain, and FedSeqInter's slots wait for each other only where they are merged. Between merges the evaluated
 model needs every slot's part of the round, so the clock of a round is that of its last slot.
+
+Clients that are estimated are pre-trained first, all at once. That is counted too: an update for each epoch of each
+client, its model there and back once, and the time of the slowest.
 """
 
 import statistics
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from fedseq.options.clock import MISSED, Clock, WhatIf
+from fedseq.options.uses import uses_estimates
 from fedseq.runs.reading import Details, Run, read_details
 
 AS_RECORDED = WhatIf()
@@ -53,20 +57,29 @@ class Spent(NamedTuple):
     epsilon: float | None
 
 
+NOTHING = Spent(0, 0, 0.0, None)
+
+
 @dataclass(frozen=True)
 class Costs:
-    """Running totals by round."""
+    """Running totals by round, and what was spent before the first."""
 
     rounds: tuple[int, ...]
     updates: tuple[int, ...]
     bytes: tuple[int, ...]
     seconds: tuple[float, ...]  # empty where the folder does not tell
     epsilon: tuple[float | None, ...] = ()  # none where nothing is promised
+    before: Spent = NOTHING
 
     def until(self, round_: int) -> Spent:
+        """All of it, by the end of a round."""
         at = bisect_left(self.rounds, round_)
-        seconds = self.seconds[at] if self.seconds else None
-        return Spent(self.updates[at], self.bytes[at], seconds, self.epsilon[at] if self.epsilon else None)
+        return Spent(
+            self.before.updates + self.updates[at],
+            self.before.bytes + self.bytes[at],
+            (self.before.seconds or 0.0) + self.seconds[at] if self.seconds else None,
+            self.epsilon[at] if self.epsilon else None,
+        )
 
 
 def run_costs(run: Run, what_if: WhatIf = AS_RECORDED, details: Details | None = None) -> Costs:
@@ -74,9 +87,11 @@ def run_costs(run: Run, what_if: WhatIf = AS_RECORDED, details: Details | None =
     lines = run.metrics
     central = run.config.algorithm == "centralized"
     moved = [0 if central else line.get("bytes_down", 0) + line.get("bytes_up", 0) for line in lines]
+    before = NOTHING
     try:
         passes = run.config.client_epochs + details.algorithm.get("extra_passes", 0)
         clock = Clock(what_if.applied(run.config), passes, _bytes_per_hop(lines, moved))
+        before = _pretraining(clock, details)
         if has_fixed_clock(run):
             seconds = [line["simulated_seconds"] for line in lines] if what_if == AS_RECORDED else []
         else:
@@ -89,7 +104,18 @@ def run_costs(run: Run, what_if: WhatIf = AS_RECORDED, details: Details | None =
         bytes=tuple(accumulate(moved)),
         seconds=tuple(seconds),
         epsilon=tuple(line.get("epsilon") for line in lines),
+        before=before,
     )
+
+
+def _pretraining(clock: Clock, details: Details) -> Spent:
+    """What it costs to estimate the clients. A visit moves as much as one of a round."""
+    config, holders = clock.config, {client: count for client, count in enumerate(details.examples) if count}
+    if not uses_estimates(config) or details.grouped_by == "given":
+        return NOTHING
+    visit = replace(clock, passes=config.pretrain_epochs)
+    seconds = max((visit.hop(client, count) for client, count in holders.items()), default=0.0)
+    return Spent(config.pretrain_epochs * len(holders), round(clock.bytes_per_hop * len(holders)), seconds, None)
 
 
 def has_fixed_clock(run: Run) -> bool:
@@ -99,7 +125,8 @@ def has_fixed_clock(run: Run) -> bool:
 
 def simulated_seconds(clock: Clock, lines: Sequence[dict[str, Any]], details: Details) -> list[float]:
     """The clock at the end of each round."""
-    merge_every = details.algorithm.get("merge_every", 1) or max(1, len(details.superclients))
+    units = len(details.superclients) or sum(count > 0 for count in details.examples)
+    merge_every = details.algorithm.get("merge_every", 1) or max(1, units)
     examples, clocks = details.examples, []
     slots = [0.0] * max((len(line["drawn"]) for line in lines), default=0)
     for line in lines:

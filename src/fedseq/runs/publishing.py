@@ -37,7 +37,7 @@ def publish(run: Run, seconds: Sequence[float], parent: Path) -> Path:
             "label_counts": details.label_counts,
             **read_identity(run.folder),
         },
-        **({SUPERCLIENTS: {"superclients": details.superclients}} if details.superclients else {}),
+        **({SUPERCLIENTS: _superclients(details)} if details.superclients else {}),
     }
     for name, value in written.items():
         write_atomically(place / name, (json.dumps(value) + "\n").encode())
@@ -73,6 +73,10 @@ def _wherever_computed(config: Config) -> Config:
     """Without the options that tell of one machine: another may repeat the run with its own."""
     defaults = {name: found.default for name, found in OPTIONS.items() if found.role is Role.PLACE}
     return replace(config, **{name: value for name, value in defaults.items() if not callable(value)})
+
+
+def _superclients(details: Details) -> dict[str, Any]:
+    return {"method": details.grouped_by, "superclients": details.superclients}
 
 
 def _environment(details: Details) -> dict[str, Any]:

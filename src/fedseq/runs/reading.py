@@ -108,6 +108,7 @@ class Details:
     examples: list[int]  # per client
     label_counts: list[list[int]]  # [clients][classes]
     superclients: list[list[int]]
+    grouped_by: str  # the method that formed them, or "given"
     algorithm: dict[str, Any]  # the record it was, as plain data
     timing: list[dict[str, float]]
     environment: dict[str, Any]
@@ -203,11 +204,13 @@ def read_identity(folder: Path) -> dict[str, Any]:
 
 def read_details(folder: Path) -> Details:
     clients = _json(folder / CLIENTS)
+    superclients = _json(folder / SUPERCLIENTS)
     algorithm = clients.get("algorithm")
     return Details(
         examples=_numbers(clients.get("examples")),
         label_counts=_rows(clients.get("label_counts")),
-        superclients=_rows(_json(folder / SUPERCLIENTS).get("superclients")),
+        superclients=_rows(superclients.get("superclients")),
+        grouped_by=str(superclients.get("method", "")),
         algorithm=algorithm if isinstance(algorithm, dict) else {},
         timing=_timing(folder / TIMING),
         environment=_json(folder / ENVIRONMENT),
