@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
+from threadpoolctl import threadpool_limits
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.grouping import approximators
@@ -114,3 +115,12 @@ def test_diverged_clients_get_nan_and_do_not_change_the_others():
 
 def test_all_clients_diverged():
     assert np.isnan(reduce_weights(np.full((3, 5), np.nan, dtype=np.float32)).vectors).all()
+
+
+def test_any_number_of_threads_gives_the_same_bits():
+    """Eigenvectors too: with more threads LAPACK sums in another order."""
+    rows = np.random.default_rng(0).standard_normal((500, 700)).astype(np.float32)
+    with threadpool_limits(1):
+        alone = reduce_weights(rows).vectors
+    with threadpool_limits(2):
+        assert np.array_equal(reduce_weights(rows).vectors, alone)

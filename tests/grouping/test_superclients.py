@@ -81,6 +81,26 @@ def test_a_second_call_trains_nobody_and_an_interrupted_one_only_the_rest(parts,
     assert again.stages == []
 
 
+def scaled(scale):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Linear(64, 10)
+
+        def forward(self, x):
+            return self.last(x.flatten(1)) * scale
+
+    return Net
+
+
+def test_a_model_that_prints_the_same_and_computes_something_else_is_pretrained_anew(parts, tmp_path):
+    for scale, trained in ((1.0, 30), (1.0, 0), (2.0, 30)):
+        model = replace(parts, task=replace(parts.task, factory=scaled(scale), kernels="torch"))
+        seen = Counting()
+        pretrained(model, tmp_path, reporter=seen)
+        assert len(seen.stages) == trained
+
+
 def test_similarity_is_the_cosine_of_the_parameters(parts, tmp_path):
     product = pretrained(parts, tmp_path)[3]
     matrix = similarity(product, columns_at_once=1000)

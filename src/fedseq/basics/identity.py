@@ -57,6 +57,11 @@ def _callable(value: Any, seen: tuple[int, ...]) -> Any:
     return {"function": function_name(value), "code": _digest([sys.version_info[:2], parts])}
 
 
+def own_layers(module: Any) -> Any:
+    """What a module's layers of a user's classes do; others are known by what the module prints."""
+    return plain([*dict.fromkeys(type(layer) for layer in module.modules() if is_own(type(layer)))])
+
+
 def is_own(value: Any) -> bool:
     """A user's function or class."""
     return (getattr(value, "__module__", None) or "").partition(".")[0] not in KNOWN

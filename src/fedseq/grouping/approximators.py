@@ -56,10 +56,13 @@ def reduce_weights(rows: np.ndarray, variance: float = VARIANCE_KEPT) -> Reducti
     in chunks of columns and nothing of the size of weights x weights is made. The sign of a component is arbitrary;
     ours makes its largest entry positive.
     """
+    from threadpoolctl import threadpool_limits
+
     finite = _finite_rows(rows)
     vectors = np.full((len(rows), 1), np.nan)
     if finite.any():
-        reduced = _principal_components(rows, finite, variance)
+        with threadpool_limits(1):  # the same numbers, to the last bit, on any number of cores
+            reduced = _principal_components(rows, finite, variance)
         vectors = np.full((len(rows), reduced.shape[1]), np.nan)
         vectors[finite] = reduced
     return Reduction(vectors, kept=vectors.shape[1], possible=len(rows) - 1, weights=rows.shape[1])
@@ -80,14 +83,11 @@ def _principal_components(rows: np.ndarray, finite: np.ndarray, variance: float)
 
 def _centred_gram(rows: np.ndarray, finite: np.ndarray) -> np.ndarray:
     """Of the finite rows less their mean."""
-    from threadpoolctl import threadpool_limits
-
     gram = np.zeros((finite.sum(), finite.sum()))
-    with threadpool_limits(1):  # the same sums, to the last bit, on any number of cores
-        for columns in _chunks(rows):
-            block = rows[finite, columns].astype(np.float64)
-            block -= block.mean(axis=0)
-            gram += block @ block.T
+    for columns in _chunks(rows):
+        block = rows[finite, columns].astype(np.float64)
+        block -= block.mean(axis=0)
+        gram += block @ block.T
     return gram
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from fedseq.algorithms import fedavg
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.identity import function_name
+from fedseq.basics.identity import own_layers, plain
 from fedseq.grouping import CONFIDENCES, Reduction, reduce_weights
 from fedseq.options.tables import APPROXIMATORS
 from fedseq.training.evaluation import predict
@@ -192,7 +192,8 @@ def _key(task: Task, model: FlatModel, theta: Tensor, lr: float, exemplars: Exam
     sgd = (lr, task.batch_size, task.momentum, task.weight_decay, task.clip_norm, task.augment, task.seed)
     if task.privacy:
         digest.update(repr(task.privacy).encode())
-    digest.update(json.dumps([*sgd, task.kernels]).encode() + f"{model.module} {function_name(task.loss)}".encode())
+    digest.update(json.dumps([*sgd, task.kernels, plain(task.loss), own_layers(model.module)]).encode())
+    digest.update(str(model.module).encode())
     if task.precision != "float32":
         digest.update(task.precision.encode())
     digest.update(task.fingerprint.encode())

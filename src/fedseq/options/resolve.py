@@ -122,6 +122,10 @@ def _check(config: Config) -> None:
         raise FedSeqError("scaffold option 2 needs plain SGD. Set --momentum 0 or use --scaffold-option 1.")
     if "relay" in config.algorithm.split("+") and config.momentum:
         raise FedSeqError("relay has a momentum of its own. Set --momentum 0.")
+    if "relay" in config.algorithm.split("+") and config.clip_norm is not None:
+        raise FedSeqError(
+            "relay steps along its velocity, which --clip-norm would cut in place of the gradient. Leave it out."
+        )
     check_privacy(config)
     if config.attack is not None:
         parse_attack(config.attack)

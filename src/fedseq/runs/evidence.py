@@ -19,7 +19,7 @@ from torch import nn
 
 from fedseq.algorithms.base import signature
 from fedseq.basics.files import append_line, cut, digest, open_plain
-from fedseq.basics.identity import is_own, plain
+from fedseq.basics.identity import own_layers, plain
 from fedseq.options.datasets import OWN
 from fedseq.runs.assembly import Parts
 from fedseq.runs.folder import METRICS, TIMING, RunFolder
@@ -81,8 +81,7 @@ def _model(parts: Parts) -> Evidence:
     task, found = parts.task, {"frozen": parts.task.frozen_digest}
     if parts.config.model == OWN or ":" in str(parts.config.model):
         module = build(task).module
-        layers = dict.fromkeys(type(layer) for layer in module.modules() if is_own(type(layer)))
-        found |= {"made_by": plain(task.factory), "layers": plain([*layers]), "printed": plain(repr(module))}
+        found |= {"made_by": plain(task.factory), "layers": own_layers(module), "printed": plain(repr(module))}
     if task.loss is not nn.functional.cross_entropy:
         found |= {"loss": plain(task.loss)}
     return found
