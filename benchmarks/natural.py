@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.ticker import PercentFormatter
 
 from fedseq.report.budget import FAIRNESS
-from fedseq.report.costs import human_seconds
+from fedseq.report.costs import human_seconds, run_costs
 from fedseq.report.figures import COLOURS, plt, save
 from fedseq.report.formats import TextTable, to_markdown
 from fedseq.report.series import stat
@@ -41,7 +41,7 @@ def budget_table(study: Study, found: Found, budget: str) -> str:
     for name, rate in shown(study, found, budget):
         own = lines[name]
         ahead = [line["accuracy"] - other["accuracy"] for line, other in zip(own, lines[base], strict=True)]
-        spent = [line["simulated_seconds"] if budget == "rounds" else line["round"] for line in own]
+        spent = [line["seconds"] if budget == "rounds" else line["round"] for line in own]
         rows.append([
             name, rate, str(len(own)), text([line["accuracy"] for line in own], "{:.1%}".format),
             text([line[FAIRNESS] for line in own], "{:.1%}".format),
@@ -54,11 +54,13 @@ def budget_table(study: Study, found: Found, budget: str) -> str:
 
 
 def ends(study: Study, runs: Sequence[Run], budget: str) -> list[dict[str, Any]]:
-    """The last evaluation of each within the budget."""
-    return [
+    """The last evaluation of each within the budget, and the clock by then."""
+    lasts = [
         [line for line in run.metrics if line["round"] <= last_round(study, run, budget) and "accuracy" in line][-1]
         for run in runs
     ]
+    clocks = [run_costs(run).until(line["round"]).seconds for run, line in zip(runs, lasts, strict=True)]
+    return [{**line, "seconds": clock} for line, clock in zip(lasts, clocks, strict=True)]
 
 
 def text(values: Sequence[float], show: Callable[[float], str]) -> str:
