@@ -8,7 +8,7 @@ State is a flat dict of tensors, which is what a checkpoint holds. "weights" is 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -107,6 +107,8 @@ class Algorithm:
     # After each round: what its results teach the server. Then models become one, weighted by their examples.
     observe: "Callable[[State, Sequence[Result], Setting], State]" = keep
     merge: Callable[[State, Sequence[Tensor], Sequence[float], Setting], State] = merge_weighted
+    # Models that `merge` needs to keep its promise: with fewer, a run warns, and is the same run.
+    least_models: int = field(default=1, compare=False)
     # Models to evaluate: "" is the server's, "client_mean" is reported as accuracy_client_mean.
     evaluated: Callable[[State], dict[str, Tensor]] = server_model
     # What a visit takes beside its epochs, on the simulated clock: `gradient_at_start` is a pass over the data.
@@ -134,7 +136,7 @@ def name_behind(inner: Algorithm, rule: str) -> str:
 
 def signature(algorithm: Algorithm) -> dict[str, Any]:
     """The record as plain data, by which a continued run recognises its algorithm and hyper-parameters."""
-    return {field.name: plain(getattr(algorithm, field.name)) for field in fields(algorithm)}
+    return {part.name: plain(getattr(algorithm, part.name)) for part in fields(algorithm) if part.compare}
 
 
 def initial_state(algorithm: Algorithm, weights: Tensor, setting: Setting) -> State:
