@@ -155,14 +155,14 @@ def starts(algorithm: Algorithm, state: State, units: int) -> list[Tensor]:
 
 
 def aggregate(algorithm: Algorithm, state: State, results: "Sequence[Result]", setting: Setting, round: int) -> State:
-    """The state after a round; results come in the order of their jobs, and those that failed are missing."""
+    """The state after a round; results come in the order of their jobs. Units that trained nobody do not count."""
+    results = [result for result in results if result.examples]
     state = algorithm.observe(state, results, setting)
     every = period(algorithm, setting)
     if every == 1:
-        trained = [result for result in results if result.examples]
-        if not trained:
+        if not results:
             return state
-        return algorithm.merge(state, [r.end for r in trained], [r.examples for r in trained], setting)
+        return algorithm.merge(state, [r.end for r in results], [r.examples for r in results], setting)
     examples = state["slot_examples"].clone()
     for result in results:
         examples[result.index] += result.examples
