@@ -127,11 +127,11 @@ def with_server_rule(inner: Algorithm, rule: str, **parts: Any) -> Algorithm:
         raise FedSeqError(
             f"{inner.name} has a server rule of its own and cannot be combined with {rule}. Leave one of them out."
         )
-    return replace(inner, name=name_behind(inner, rule), **parts)
+    return replace(inner, name=compose(inner.name, rule), **parts)
 
 
-def name_behind(inner: Algorithm, rule: str) -> str:
-    return rule if inner.name == FEDAVG.name else f"{inner.name}+{rule}"
+def compose(*names: str) -> str:
+    return "+".join(name for name in names if name != FEDAVG.name)
 
 
 def signature(algorithm: Algorithm) -> dict[str, Any]:
