@@ -81,7 +81,7 @@ def test_a_median_of_two_is_a_mean_and_said_to_be(tmp_path, rule, clients, fract
 def test_too_few_units_are_noticed_behind_an_average_too():
     """A median of two is their mean."""
     setting = Setting(num_clients=10, num_units=10, units_per_round=2, num_parameters=1)
-    assert "median merges 2 of 10 units" in (too_few(ema(fedseq_(median())), setting, 2) or "")
+    assert "fedseq+median+ema merges 2 of 10 units" in (too_few(ema(fedseq_(median())), setting, 2) or "")
     assert too_few(ema(), setting, 2) is None
 
 

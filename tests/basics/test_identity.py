@@ -71,6 +71,7 @@ def test_functions_that_call_each_other_end() -> None:
 def test_named_algorithms_are_told_by_their_hyper_parameters() -> None:
     assert signature(fedseq(fedprox(0.1))) == signature(fedseq(fedprox(0.1)))
     assert signature(fedseq(fedprox(0.1))) != signature(fedseq(fedprox(0.2)))
+    assert signature(replace(fedprox(0.1), least_models=3)) == signature(fedprox(0.1))  # which only warns
 
 
 def pull(strength: float, gradient: torch.Tensor, hop: Hop) -> None:

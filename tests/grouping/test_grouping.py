@@ -140,12 +140,6 @@ BAD_INPUT = {
     "unknown metric": (lambda: group(THREE, [1, 1, 1], metric="l2"), "unknown metric 'l2'"),
     "unknown estimate": (lambda: group(THREE, [1, 1, 1], estimate="third"), "Valid: half, mean"),
     "kl on weights": (lambda: group(THREE, [1, 1, 1], probabilities=False), "cosine, euclidean, wasserstein"),
-    "start for greedy": (lambda: group(THREE, [1, 1, 1], start=[[0, 1, 2]]), "only method 'exchange'"),
-    "client twice": (lambda: group(THREE, [1, 1, 1], method="exchange", start=[[0, 1], [1, 2]]), "exactly once"),
-    "start too large": (
-        lambda: group(THREE, [1, 1, 1], method="exchange", start=[[0, 1, 2]], max_clients=2),
-        "max_clients=2",
-    ),
 }
 
 
@@ -154,14 +148,6 @@ def test_bad_input_is_refused(case):
     call, message = BAD_INPUT[case]
     with pytest.raises(FedSeqError, match=message):
         call()
-
-
-def test_exchange_starts_from_the_given_groups():
-    # Already perfect groups stay as they are; from a random start they would be others.
-    estimates = np.repeat(np.eye(3), 4, axis=0)
-    start = [(i, i + 4, i + 8) for i in range(4)]
-    result = group(estimates, np.ones(12), method="exchange", metric=None, start=start, min_samples=3)
-    assert result.groups == tuple(start)
 
 
 def test_valid_criteria_are_accepted_and_distinct():

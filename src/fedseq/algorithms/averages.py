@@ -13,14 +13,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fedseq.algorithms.base import FEDAVG, Algorithm, Setting, State, name_behind, weighted_mean
+from fedseq.algorithms.base import FEDAVG, Algorithm, Setting, State, compose, weighted_mean
 
 
 def ema(inner: Algorithm = FEDAVG, decay: float = 0.9) -> Algorithm:
     """An exponential average of the server's models is evaluated and saved; training is not changed."""
     return replace(
         inner,
-        name=name_behind(inner, "ema"),
+        name=compose(inner.name, "ema"),
         init=partial(init_average, inner=inner),
         merge=partial(merge_into_average, inner=inner, decay=decay),
         evaluated=partial(average_and_raw, inner=inner),
@@ -51,7 +51,7 @@ def window(inner: Algorithm = FEDAVG, models: int = 5) -> Algorithm:
     """The mean of the server's last models is evaluated and saved; training is not changed."""
     return replace(
         inner,
-        name=name_behind(inner, "window"),
+        name=compose(inner.name, "window"),
         merge=partial(merge_into_window, inner=inner, length=models),
         evaluated=partial(window_and_raw, inner=inner),
     )

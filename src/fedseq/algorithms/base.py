@@ -8,7 +8,7 @@ State is a flat dict of tensors, which is what a checkpoint holds. "weights" is 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -107,6 +107,8 @@ class Algorithm:
     # After each round: what its results teach the server. Then models become one, weighted by their examples.
     observe: "Callable[[State, Sequence[Result], Setting], State]" = keep
     merge: Callable[[State, Sequence[Tensor], Sequence[float], Setting], State] = merge_weighted
+    # Models that `merge` needs to keep its promise: with fewer, a run warns, and is the same run.
+    least_models: int = field(default=1, compare=False)
     # Models to evaluate: "" is the server's, "client_mean" is reported as accuracy_client_mean.
     evaluated: Callable[[State], dict[str, Tensor]] = server_model
     # What a visit takes beside its epochs, on the simulated clock: `gradient_at_start` is a pass over the data.
@@ -125,16 +127,16 @@ def with_server_rule(inner: Algorithm, rule: str, **parts: Any) -> Algorithm:
         raise FedSeqError(
             f"{inner.name} has a server rule of its own and cannot be combined with {rule}. Leave one of them out."
         )
-    return replace(inner, name=name_behind(inner, rule), **parts)
+    return replace(inner, name=compose(inner.name, rule), **parts)
 
 
-def name_behind(inner: Algorithm, rule: str) -> str:
-    return rule if inner.name == FEDAVG.name else f"{inner.name}+{rule}"
+def compose(*names: str) -> str:
+    return "+".join(name for name in names if name != FEDAVG.name)
 
 
 def signature(algorithm: Algorithm) -> dict[str, Any]:
     """The record as plain data, by which a continued run recognises its algorithm and hyper-parameters."""
-    return {field.name: plain(getattr(algorithm, field.name)) for field in fields(algorithm)}
+    return {part.name: plain(getattr(algorithm, part.name)) for part in fields(algorithm) if part.compare}
 
 
 def initial_state(algorithm: Algorithm, weights: Tensor, setting: Setting) -> State:
@@ -153,14 +155,14 @@ def starts(algorithm: Algorithm, state: State, units: int) -> list[Tensor]:
 
 
 def aggregate(algorithm: Algorithm, state: State, results: "Sequence[Result]", setting: Setting, round: int) -> State:
-    """The state after a round; results come in the order of their jobs, and those that failed are missing."""
+    """The state after a round; results come in the order of their jobs. Units that trained nobody do not count."""
+    results = [result for result in results if result.examples]
     state = algorithm.observe(state, results, setting)
     every = period(algorithm, setting)
     if every == 1:
-        trained = [result for result in results if result.examples]
-        if not trained:
+        if not results:
             return state
-        return algorithm.merge(state, [r.end for r in trained], [r.examples for r in trained], setting)
+        return algorithm.merge(state, [r.end for r in results], [r.examples for r in results], setting)
     examples = state["slot_examples"].clone()
     for result in results:
         examples[result.index] += result.examples

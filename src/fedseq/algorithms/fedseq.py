@@ -5,12 +5,12 @@ Units are superclients; everything else is the inner algorithm's. FedSeq of supe
 
 from dataclasses import replace
 
-from fedseq.algorithms.base import FEDAVG, Algorithm
+from fedseq.algorithms.base import FEDAVG, Algorithm, compose
 
 
 def fedseq(inner: Algorithm = FEDAVG) -> Algorithm:
     """FedSeq (Zaccone et al. 2022): the clients of a superclient train one after another, handing the model on."""
-    return replace(inner, name=_compose("fedseq", inner), superclients=True)
+    return replace(inner, name=compose("fedseq", inner.name), superclients=True)
 
 
 def fedseqinter(inner: Algorithm = FEDAVG, merge_every: int | None = None) -> Algorithm:
@@ -20,8 +20,4 @@ def fedseqinter(inner: Algorithm = FEDAVG, merge_every: int | None = None) -> Al
     that slot. Between merges the mean of the slots, weighted by the examples they trained on, is evaluated but not
     sent. merge_every = 1 is FedSeq.
     """
-    return replace(inner, name=_compose("fedseqinter", inner), superclients=True, merge_every=merge_every)
-
-
-def _compose(name: str, inner: Algorithm) -> str:
-    return name if inner.name == "fedavg" else f"{name}+{inner.name}"
+    return replace(inner, name=compose("fedseqinter", inner.name), superclients=True, merge_every=merge_every)

@@ -11,7 +11,7 @@ from functools import partial
 
 from torch import Tensor
 
-from fedseq.algorithms.base import FEDAVG, Algorithm, Setting, State, with_server_rule
+from fedseq.algorithms.base import FEDAVG, Algorithm, Setting, State, weighted_mean, with_server_rule
 
 
 def ghbm(inner: Algorithm = FEDAVG, momentum: float = 0.9, rounds: int = 5) -> Algorithm:
@@ -20,7 +20,7 @@ def ghbm(inner: Algorithm = FEDAVG, momentum: float = 0.9, rounds: int = 5) -> A
         inner,
         "ghbm",
         init=partial(init_past, inner=inner, rounds=rounds),
-        merge=partial(merge_heavy, inner=inner, momentum=momentum, rounds=rounds),
+        merge=partial(merge_heavy, momentum=momentum, rounds=rounds),
     )
 
 
@@ -31,17 +31,10 @@ def init_past(weights: Tensor, setting: Setting, inner: Algorithm, rounds: int) 
 
 
 def merge_heavy(
-    state: State,
-    models: Sequence[Tensor],
-    examples: Sequence[float],
-    setting: Setting,
-    inner: Algorithm,
-    momentum: float,
-    rounds: int,
+    state: State, models: Sequence[Tensor], examples: Sequence[float], setting: Setting, momentum: float, rounds: int
 ) -> State:
     now = state["weights"][: setting.num_parameters]
-    merged = inner.merge(state, models, examples, setting)
-    weights = merged["weights"].clone()
+    weights = weighted_mean(models, examples)
     weights[: setting.num_parameters].add_(now - state[f"past/{rounds - 1}"], alpha=momentum / rounds)
     older = {f"past/{i + 1}": state[f"past/{i}"] for i in range(rounds - 1)}
-    return {**merged, **older, "past/0": now, "weights": weights}
+    return {**state, **older, "past/0": now, "weights": weights}

@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fedseq.algorithms.base import FEDAVG, Algorithm, Setting, State, with_server_rule
+from fedseq.algorithms.base import FEDAVG, Algorithm, Setting, State, weighted_mean, with_server_rule
 
 
 def lookahead(inner: Algorithm = FEDAVG, strength: float = 0.85) -> Algorithm:
@@ -20,7 +20,7 @@ def lookahead(inner: Algorithm = FEDAVG, strength: float = 0.85) -> Algorithm:
         inner,
         "lookahead",
         init=partial(init_change, inner=inner),
-        merge=partial(merge_and_note_change, inner=inner),
+        merge=merge_and_note_change,
         sent=partial(send_ahead, inner=inner, strength=strength),
     )
 
@@ -29,11 +29,9 @@ def init_change(weights: Tensor, setting: Setting, inner: Algorithm) -> State:
     return {**inner.init(weights, setting), "change": torch.zeros_like(weights[: setting.num_parameters])}
 
 
-def merge_and_note_change(
-    state: State, models: Sequence[Tensor], examples: Sequence[float], setting: Setting, inner: Algorithm
-) -> State:
-    merged = inner.merge(state, models, examples, setting)
-    return {**merged, "change": (merged["weights"] - state["weights"])[: setting.num_parameters]}
+def merge_and_note_change(state: State, models: Sequence[Tensor], examples: Sequence[float], setting: Setting) -> State:
+    mean = weighted_mean(models, examples)
+    return {**state, "weights": mean, "change": (mean - state["weights"])[: setting.num_parameters]}
 
 
 def send_ahead(state: State, inner: Algorithm, strength: float) -> Tensor:

@@ -55,8 +55,7 @@ def send_velocity(state: State) -> dict[str, Tensor]:
 
 def keep_share_of_velocity(state: State, results: "Sequence[Result]", setting: Setting, share: float) -> State:
     """What the next round's chains start with: a share of the mean of what this round's ended with."""
-    ended = [result for result in results if "velocity" in result.uploads]
-    if not ended or not share:
+    if not results or not share:
         return state
-    mean = weighted_mean([result.uploads["velocity"] for result in ended], [result.examples for result in ended])
+    mean = weighted_mean([result.uploads["velocity"] for result in results], [result.examples for result in results])
     return {**state, "velocity": share * mean}

@@ -67,9 +67,8 @@ def send_variate(state: State) -> dict[str, Tensor]:
 
 
 def update_variate(state: State, results: "Sequence[Result]", setting: Setting) -> State:
-    """c += sum(c_k+ - c_k) / K; a chain that trained nobody uploads nothing."""
+    """c += sum(c_k+ - c_k) / K"""
     c = state["c"].clone()
     for result in results:
-        if "c" in result.uploads:
-            c.add_(result.uploads["c"], alpha=1 / setting.num_clients)
+        c.add_(result.uploads["c"], alpha=1 / setting.num_clients)
     return {**state, "c": c}

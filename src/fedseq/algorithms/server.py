@@ -12,7 +12,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fedseq.algorithms.base import FEDAVG, Algorithm, Setting, State, with_mean_buffers, with_server_rule
+from fedseq.algorithms.base import (
+    FEDAVG,
+    Algorithm,
+    Setting,
+    State,
+    weighted_mean,
+    with_mean_buffers,
+    with_server_rule,
+)
 
 ADAPTIVITY = 1e-3  # tau of Reddi et al.
 SECOND_MOMENT = 0.99  # their beta_2
@@ -22,14 +30,12 @@ Step = Callable[[Tensor, State], tuple[Tensor, State]]  # direction and moments 
 
 def fairavg(inner: Algorithm = FEDAVG) -> Algorithm:
     """FairAvg (Michieli and Ozay 2021): every unit counts alike, whatever it holds."""
-    return with_server_rule(inner, "fairavg", merge=partial(merge_uniform, inner=inner))
+    return with_server_rule(inner, "fairavg", merge=merge_uniform)
 
 
-def merge_uniform(
-    state: State, models: Sequence[Tensor], examples: Sequence[float], setting: Setting, inner: Algorithm
-) -> State:
-    merged = inner.merge(state, models, [1.0] * len(models), setting)
-    return {**merged, "weights": with_mean_buffers(merged["weights"], models, examples, setting)}
+def merge_uniform(state: State, models: Sequence[Tensor], examples: Sequence[float], setting: Setting) -> State:
+    mean = weighted_mean(models, [1.0] * len(models))
+    return {**state, "weights": with_mean_buffers(mean, models, examples, setting)}
 
 
 def fedavgm(inner: Algorithm = FEDAVG, lr: float = 1.0, momentum: float = 0.9) -> Algorithm:
@@ -52,7 +58,7 @@ def _optimised(name: str, inner: Algorithm, step: Step, moments: tuple[str, ...]
         inner,
         name,
         init=partial(init_moments, inner=inner, moments=moments),
-        merge=partial(merge_by_step, inner=inner, step=step),
+        merge=partial(merge_by_step, step=step),
     )
 
 
@@ -63,15 +69,14 @@ def init_moments(weights: Tensor, setting: Setting, inner: Algorithm, moments: t
 
 
 def merge_by_step(
-    state: State, models: Sequence[Tensor], examples: Sequence[float], setting: Setting, inner: Algorithm, step: Step
+    state: State, models: Sequence[Tensor], examples: Sequence[float], setting: Setting, step: Step
 ) -> State:
     """The merged model minus the old one is the direction in which the optimiser steps."""
-    merged = inner.merge(state, models, examples, setting)
+    weights = weighted_mean(models, examples)
     old = state["weights"][: setting.num_parameters]
-    change, moments = step(merged["weights"][: setting.num_parameters] - old, state)
-    weights = merged["weights"].clone()
+    change, moments = step(weights[: setting.num_parameters] - old, state)
     weights[: setting.num_parameters] = old + change
-    return {**merged, **moments, "weights": weights}
+    return {**state, **moments, "weights": weights}
 
 
 def momentum_step(delta: Tensor, state: State, lr: float, momentum: float) -> tuple[Tensor, State]:

@@ -5,15 +5,13 @@ group) and a method (how groups are formed). The tables of options hold all of t
 `group_clients` applies a metric and a method to the estimates of an approximator.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
 from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.grouping.approximators import CONFIDENCES, Reduction, reduce_weights
-from fedseq.grouping.limits import Groups, Limits, short_groups
+from fedseq.grouping.limits import Limits, short_groups
 from fedseq.grouping.methods import Problem
 from fedseq.grouping.quality import Quality, quality
 from fedseq.options.criteria import check_metric
@@ -55,11 +53,10 @@ def group_clients(
     probabilities: bool,
     num_classes: int,
     estimate: str = "mean",
-    start: Sequence[Sequence[int]] | None = None,
 ) -> Grouping:
     """Group clients by one row of estimates each, which only `random` does without, and their numbers of examples.
 
-    A group closes at `min_samples` examples or `max_clients` clients. `start` gives `exchange` its first grouping.
+    A group closes at `min_samples` examples or `max_clients` clients.
     """
     if estimate not in ESTIMATES:
         raise unknown("group estimate", estimate, ESTIMATES)
@@ -75,7 +72,6 @@ def group_clients(
         metric=metric,
         half=estimate == "half",
         num_classes=num_classes,
-        start=_checked_start(start, method, len(sizes), max_clients),
     )
     groups = tuple(tuple(sorted(group)) for group in METHODS.row(method).load()(problem, rng))
     return Grouping(groups, short_groups(groups, sizes, limits), tuple(np.flatnonzero(~known).tolist()))
@@ -120,16 +116,3 @@ def _checked_estimates(estimates: np.ndarray | None, clients: int, method: str) 
     if estimates.ndim != 2 or len(estimates) != clients:
         raise FedSeqError(f"estimates of shape {estimates.shape} do not fit {clients} clients: one row each, please.")
     return np.asarray(estimates, dtype=float)
-
-
-def _checked_start(start: Sequence[Sequence[int]] | None, method: str, clients: int, max_clients: int) -> Groups | None:
-    if start is None:
-        return None
-    if method != "exchange":
-        raise FedSeqError(f"only method 'exchange' starts from given groups, not '{method}'.")
-    if sorted(chain.from_iterable(start)) != list(range(clients)) or max(map(len, start)) > max_clients:
-        raise FedSeqError(
-            f"the starting groups must hold each of the {clients} clients exactly once, "
-            f"and none more than max_clients={max_clients}."
-        )
-    return [list(group) for group in start]

@@ -19,7 +19,6 @@ class Problem:
     metric: str | None
     half: bool  # group estimates are the paper's running half-half average
     num_classes: int
-    start: Groups | None  # of `exchange`
 
 
 def random(problem: Problem, rng: np.random.Generator) -> Groups:
@@ -39,9 +38,9 @@ def greedy(problem: Problem, rng: np.random.Generator) -> Groups:
 
 
 def exchange(problem: Problem, rng: np.random.Generator) -> Groups:
-    """Starts from the given groups, else from `greedy` if there is a metric, else from `random`."""
+    """Starts from the groups of `greedy` if there is a metric, else from those of `random`."""
     begin = greedy if problem.metric else random
-    return improve(problem.start or begin(problem, rng), problem.estimates, problem.sizes, problem.limits)
+    return improve(begin(problem, rng), problem.estimates, problem.sizes, problem.limits)
 
 
 def deal(clusters: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -14,6 +14,7 @@ from fedseq.grouping.pretraining import Pretrained, classifier_layers, estimate,
 from fedseq.options.config import Config
 from fedseq.options.criteria import Criterion
 from fedseq.options.tables import APPROXIMATORS
+from fedseq.options.uses import uses_estimates
 from fedseq.training.examples import Examples
 from fedseq.training.jobs import Engine, Task
 from fedseq.training.reporter import QUIET, Reporter
@@ -40,7 +41,7 @@ class Superclients:
 
 def criterion_of(config: Config) -> Criterion:
     """What the config says of how superclients are formed; a method without estimates has neither of the others."""
-    if "approximator" not in config.options():
+    if not uses_estimates(config):
         return None, None, config.method
     return config.approximator, config.metric, config.method
 
@@ -55,7 +56,6 @@ def form_superclients(
     reporter: Reporter = QUIET,
 ) -> Superclients:
     """Superclients of the config's criterion; what pre-training gives is kept in `folder`."""
-    refuse_impossible(config, task)
     criterion, pretrained = criterion_of(config), None
     if criterion[0] is not None:
         keep = APPROXIMATORS[criterion[0]].layers is not None

@@ -15,7 +15,7 @@ from fedseq.options.option import flag
 from fedseq.options.private import check_privacy
 from fedseq.options.text import coerce
 from fedseq.options.trackers import trackers_of
-from fedseq.options.uses import algorithm_of, watches_exemplars
+from fedseq.options.uses import algorithm_of, uses_estimates, watches_exemplars
 
 DEVICES = ("cpu", "cuda", "mps")
 DEVICES_OF = {"processes": ("cpu", "cuda"), "ray": ("cpu",)}  # engines that do not know them all
@@ -116,7 +116,7 @@ def _check(config: Config) -> None:
     """What does not fit together, before any work starts."""
     algorithm, rules = algorithm_of(config), dict(config.rules)
     if algorithm.superclients:
-        estimates = "approximator" in config.options()
+        estimates = uses_estimates(config)
         check_criterion(config.approximator if estimates else None, config.metric if estimates else None, config.method)
     if rules.get("scaffold_option") == 2 and config.momentum:
         raise FedSeqError("scaffold option 2 needs plain SGD. Set --momentum 0 or use --scaffold-option 1.")

@@ -23,7 +23,7 @@ from fedseq.options.config import Config
 from fedseq.options.datasets import CATALOG
 from fedseq.options.private import is_private, with_noise
 from fedseq.options.tables import MODELS
-from fedseq.options.uses import CONFIDENCE, is_central, watches_exemplars
+from fedseq.options.uses import CONFIDENCE, EXEMPLARS, is_central, watches_exemplars
 from fedseq.runs.private import check_algorithm
 from fedseq.training import weights
 from fedseq.training.examples import Examples, model_input
@@ -191,7 +191,7 @@ def data_digest(*sets: tuple[np.ndarray, np.ndarray]) -> str:
 
 def split_test(config: Config, test: Examples, class_names: Sequence[str]) -> tuple[Examples | None, Examples]:
     """Public exemplars, where the run takes some, and what is left of the test set."""
-    if "exemplars" not in config.options():
+    if not EXEMPLARS.holds(config):
         return None, test
     if watches_exemplars(config) and not class_names:
         raise FedSeqError("--gate-check exemplars needs classes, and the targets are numbers: use --gate-check size.")

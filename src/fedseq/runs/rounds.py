@@ -165,13 +165,12 @@ def _remembered(gate: GateMemory, results: Sequence[Result]) -> GateMemory:
 def _advance(setup: Setup, snapshot: Snapshot, results: Sequence[Result], visits: Visits) -> Snapshot:
     """The round is committed here, model and clients' memory together."""
     round_ = snapshot.round + 1
-    trained = [result for result in results if result.hops]
-    new = {client: kept for result in trained for client, kept in result.memory.items()}
+    new = {client: kept for result in results for client, kept in result.memory.items()}
     memory = {client: kept for client, kept in {**snapshot.memory, **new}.items() if kept}  # some forget
     changed = {**snapshot.changed, **dict.fromkeys(new, round_)}
     remembered = _remembered(snapshot.gate, results)
     start = starts(setup.algorithm, snapshot.state, 1)[0]
-    merged = noisy(setup.config, trained, start, chains_in(setup, round_), round_)
+    merged = noisy(setup.config, results, start, chains_in(setup, round_), round_)
     return Snapshot(
         round=round_,
         state=aggregate(setup.algorithm, snapshot.state, merged, setup.setting, round_),
