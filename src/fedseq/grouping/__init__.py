@@ -8,6 +8,7 @@ group) and a method (how groups are formed). The tables of options hold all of t
 from dataclasses import dataclass
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.grouping.approximators import CONFIDENCES, Reduction, reduce_weights
@@ -73,7 +74,9 @@ def group_clients(
         half=estimate == "half",
         num_classes=num_classes,
     )
-    groups = tuple(tuple(sorted(group)) for group in METHODS.row(method).load()(problem, rng))
+    with threadpool_limits(1):  # the same sums, and so the same choices, on any number of cores
+        found = METHODS.row(method).load()(problem, rng)
+    groups = tuple(tuple(sorted(group)) for group in found)
     return Grouping(groups, short_groups(groups, sizes, limits), tuple(np.flatnonzero(~known).tolist()))
 
 

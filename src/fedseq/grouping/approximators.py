@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from fedseq.basics.errors import FedSeqError
 
@@ -56,8 +57,6 @@ def reduce_weights(rows: np.ndarray, variance: float = VARIANCE_KEPT) -> Reducti
     in chunks of columns and nothing of the size of weights x weights is made. The sign of a component is arbitrary;
     ours makes its largest entry positive.
     """
-    from threadpoolctl import threadpool_limits
-
     finite = _finite_rows(rows)
     vectors = np.full((len(rows), 1), np.nan)
     if finite.any():

@@ -54,9 +54,7 @@ def deal(clusters: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def _clusters(estimates: np.ndarray, num_classes: int, rng: np.random.Generator) -> np.ndarray:
     from sklearn.cluster import KMeans  # takes a second to import
-    from threadpoolctl import threadpool_limits
 
     count = min(num_classes, len(np.unique(estimates, axis=0)))
     model = KMeans(count, n_init=10, random_state=int(rng.integers(2**31)))
-    with threadpool_limits(1):  # with more threads the sums, and so the clusters, depend on their order
-        return model.fit_predict(estimates)
+    return model.fit_predict(estimates)

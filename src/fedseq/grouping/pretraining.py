@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from fedseq.algorithms import fedavg
@@ -236,8 +237,9 @@ def similarity(pretrained: Pretrained, columns_at_once: int = 8192) -> np.ndarra
     assert pretrained.weights is not None
     parameters = pretrained.weights[:, : len(pretrained.model.parameters)]
     gram = np.zeros((len(parameters), len(parameters)))
-    for first in range(0, parameters.shape[1], columns_at_once):
-        block = parameters[:, first : first + columns_at_once].astype(np.float64)
-        gram += block @ block.T
+    with threadpool_limits(1):  # the same sums on any number of cores
+        for first in range(0, parameters.shape[1], columns_at_once):
+            block = parameters[:, first : first + columns_at_once].astype(np.float64)
+            gram += block @ block.T
     norms = np.sqrt(np.diag(gram))
     return gram / np.outer(norms, norms)
