@@ -1,6 +1,7 @@
 """What cannot be run is told before the folder is written: the corrected command can take the same folder."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,11 @@ from torch import nn
 import fedseq
 from fedseq import FedSeqError
 from fedseq.cli import main
+from fedseq.options.resolve import resolve
+from fedseq.runs.assembly import named_parts
+from fedseq.runs.experiment import execute
 from fedseq.runs.reading import read_run
+from fedseq.training.reporter import QUIET
 
 SMALL: dict[str, Any] = {"dataset": "digits", "num_clients": 20, "rounds": 1, "engine": "serial"}
 
@@ -44,6 +49,33 @@ def test_batches_of_one_are_refused_where_their_variance_is_needed() -> None:
     pair = torch.zeros(6, 4), torch.arange(6) % 2
     with pytest.raises(FedSeqError, match=r"BatchNorm needs. Use --batch-size 2"):
         fedseq.federate(normalised, [pair, pair], pair, "fedavg", batch_size=1, rounds=1, folder="run")
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize("targets", [torch.arange(6)[:, None] % 2, torch.eye(2, dtype=torch.int64).repeat(3, 1)])
+def test_several_integers_for_an_example_are_no_class(targets: torch.Tensor) -> None:
+    """Model and loss are content with both; nobody can count how often each class is right."""
+
+    def loss(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (outputs - y).square().mean()
+
+    pair = torch.zeros(6, 4), targets
+    words = rf"targets of client 0 are integers of shape \[6, {targets.shape[1]}\].*give \[6\]"
+    with pytest.raises(FedSeqError, match=words):
+        fedseq.federate(lambda: nn.Linear(4, 2), [pair, pair], pair, "fedavg", loss=loss, rounds=1, folder="run")
+    assert not Path("run").exists()
+    as_numbers = pair[0], targets.float()
+    fedseq.federate(
+        lambda: nn.Linear(4, 2), [as_numbers], as_numbers, "fedavg", loss=loss, rounds=1, folder="run", engine="serial"
+    )
+
+
+def test_what_cannot_be_described_leaves_no_folder() -> None:
+    """A run's own description fails: a class beyond those there are, which a caller of parts may get wrong."""
+    parts = named_parts(resolve({**SMALL, "algorithm": "fedavg"}), QUIET)
+    wrong = replace(parts, task=replace(parts.task, num_classes=4))
+    with pytest.raises(ValueError):
+        execute(wrong, "run")
     assert not Path("run").exists()
 
 

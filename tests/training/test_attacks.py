@@ -9,7 +9,7 @@ import torch
 
 import fedseq
 from fedseq.basics.errors import FedSeqError
-from fedseq.options.attacks import Attack, parse_attack
+from fedseq.options.attacks import Attack, number_of_attackers, parse_attack
 from fedseq.options.resolve import resolve
 from fedseq.training.examples import Examples
 from fedseq.training.failures import attackers, poisoned, with_trigger
@@ -66,6 +66,44 @@ def test_who_attacks_late_is_as_good_as_the_others_until_then(tmp_path: Path) ->
     losses = [[line["train_loss"] for line in run.metrics] for run in (honest, late)]
     assert losses[0][:2] == losses[1][:2]
     assert losses[1][2] > losses[0][2]  # half of the clients train on what is false, and report it
+
+
+@pytest.mark.parametrize(
+    ("share", "clients", "expected"),
+    [
+        (0.1, 5, 1),
+        (0.1, 25, 3),
+        (0.1, 24, 2),
+        (0.1, 100, 10),
+        (0.2, 500, 100),
+        (0.29, 50, 15),
+        (0.0, 3, 0),
+        (1.0, 7, 7),
+    ],
+)
+def test_half_a_client_is_one(share: float, clients: int, expected: int) -> None:
+    """0.29 of 50 are 14.5; as floats they would be a little less."""
+    assert number_of_attackers(share, clients) == expected
+    assert len(attackers(resolve({"attack": "nan", "attackers": share, "num_clients": clients}), clients)) == expected
+
+
+def test_attackers_that_are_nobody_are_refused() -> None:
+    """A tenth of 4 is 0.4; an eighth is half a client, which is one."""
+    words = r"--attackers 0.1 of 4 clients is nobody.*Use --attackers 0.125 or more"
+    with pytest.raises(FedSeqError, match=words):
+        resolve({"attack": "nan", "num_clients": 4})
+    assert len(attackers(resolve({"attack": "nan", "num_clients": 4, "attackers": 0.125}), 4)) == 1
+    with pytest.raises(FedSeqError, match="of 1 client is nobody"):
+        resolve({"attack": "nan", "algorithm": "centralized"})
+
+
+def test_attackers_among_clients_that_exist_are_counted_before_the_folder_is_written() -> None:
+    rows = [f"{hospital},{value},{value % 2}" for hospital in range(3) for value in range(12)]
+    Path("visits.csv").write_text("\n".join(["hospital,pressure,label", *rows]))
+    options = {"dataset": "csv:visits.csv", "clients_by": "hospital", "rounds": 1, "engine": "serial"}
+    with pytest.raises(FedSeqError, match=r"--attackers 0.1 of 3 clients is nobody.*0.167"):
+        fedseq.run({**options, "algorithm": "fedavg", "attack": "sign-flip"}, "run")
+    assert not Path("run").exists()
 
 
 def picture_data() -> tuple[Examples, list[np.ndarray]]:

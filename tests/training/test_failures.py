@@ -11,9 +11,9 @@ import fedseq
 from fedseq.basics.errors import FedSeqError
 from fedseq.options.clock import Clock
 from fedseq.options.resolve import resolve
-from fedseq.training.chains import _all_finite
 from fedseq.training.failures import attackers, failing_hops
 from fedseq.training.gate import limit, reason_to_reject
+from fedseq.training.weights import all_finite
 
 SHORT = {"dataset": "digits", "method": "random", "engine": "serial", "algorithm": "fedseq"}
 LONG = {**SHORT, "rounds": 100, "eval_every": 5, "engine": "processes"}
@@ -179,6 +179,10 @@ class TestGate:
 
 
 def test_large_numbers_whose_sum_overflows_are_finite() -> None:
-    assert _all_finite(torch.full((10,), 3e38))
+    """Ten times 3e38 is more than a float32 holds, 3.4e38."""
+    assert all_finite(torch.full((10,), 3e38))
+    assert all_finite(torch.arange(3))
+    assert all_finite(torch.empty(0))
+    assert reason_to_reject(1.0, [torch.full((10,), 3e38)], 1.0, 2.0) is None
     for bad in (float("nan"), float("inf"), -float("inf")):
-        assert not _all_finite(torch.tensor([1.0, bad, float("inf")]))
+        assert not all_finite(torch.tensor([1.0, bad, float("inf")]))

@@ -126,3 +126,14 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
             weights.read(tmp_path / f"{name}.safetensors", model)
     with pytest.raises(FedSeqError, match="no parameters"):
         weights.flatten(nn.ReLU())
+
+
+def test_large_weights_are_read_and_infinite_ones_are_not(tmp_path):
+    """Two times 3e38 is more than a float32 holds, 3.4e38."""
+    model = weights.flatten(nn.Linear(2, 1))
+    for name, value in (("large", 3e38), ("infinite", float("inf"))):
+        tensors = {"weight": torch.full((1, 2), value), "bias": torch.zeros(1)}
+        weights.save(tmp_path / f"{name}.safetensors", tensors)
+    assert weights.read(tmp_path / "large.safetensors", model).tolist() == pytest.approx([3e38, 3e38, 0.0])
+    with pytest.raises(FedSeqError, match="not finite"):
+        weights.read(tmp_path / "infinite.safetensors", model)

@@ -7,6 +7,7 @@ calibrated, and not in pre-training.
 
 import math
 from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal
 from typing import NamedTuple
 
 from fedseq.basics.errors import FedSeqError
@@ -63,6 +64,16 @@ def parse_attack(text: str) -> Attack:
     if row.number == "ROUNDS" and not (number >= 1 and number == int(number)):
         raise FedSeqError(f"attack '{text}': an attacker behaves for a whole number of rounds, at least 1.")
     return row.make(number)
+
+
+def number_of_attackers(share: float, num_clients: int) -> int:
+    """The share as it is written, in whole clients, half of one being one."""
+    count = int((Decimal(str(share)) * num_clients).quantize(Decimal(1), ROUND_HALF_UP))
+    if share > 0 and count == 0:
+        least = math.ceil(1000 * 0.5 / num_clients) / 1000
+        whom = f"{num_clients} client{'s' if num_clients > 1 else ''}"
+        raise FedSeqError(f"--attackers {share:g} of {whom} is nobody. Use --attackers {least:g} or more.")
+    return count
 
 
 def described() -> str:

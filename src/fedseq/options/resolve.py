@@ -6,7 +6,7 @@ from typing import Any
 
 from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.options.algorithm_names import parse_algorithm, parse_train
-from fedseq.options.attacks import parse_attack
+from fedseq.options.attacks import number_of_attackers, parse_attack
 from fedseq.options.config import OPTIONS, Config
 from fedseq.options.criteria import check_criterion
 from fedseq.options.datasets import OWN, check_dataset_name
@@ -15,7 +15,7 @@ from fedseq.options.option import flag
 from fedseq.options.private import check_privacy
 from fedseq.options.text import coerce
 from fedseq.options.trackers import trackers_of
-from fedseq.options.uses import algorithm_of, uses_estimates, watches_exemplars
+from fedseq.options.uses import algorithm_of, is_central, is_natural, uses_estimates, watches_exemplars
 
 DEVICES = ("cpu", "cuda", "mps")
 DEVICES_OF = {"processes": ("cpu", "cuda"), "ray": ("cpu",)}  # engines that do not know them all
@@ -129,6 +129,8 @@ def _check(config: Config) -> None:
     check_privacy(config)
     if config.attack is not None:
         parse_attack(config.attack)
+        if is_central(config) or not is_natural(config):  # of clients that exist the number is in the data
+            number_of_attackers(config.attackers, config.num_clients)
     parse_train(config.train)
     trackers_of(config.track)
     if watches_exemplars(config) and not config.exemplars:

@@ -197,6 +197,7 @@ def _refuse_early(parts: Parts) -> None:
     model = build(parts.task)
     initial_weights(parts.config, parts.task, model)
     refuse_batches_of_one(parts.task, model)
+    attackers(parts.config, len(parts.task.clients))  # of clients that exist the number was not known before
     if parts.algorithm.superclients and parts.groups is None:
         refuse_impossible(parts.config, parts.task)
 

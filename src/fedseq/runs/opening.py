@@ -86,14 +86,16 @@ class OpenFolder:
                 f"{self.files.path} holds a run of {other_model(known_as['model'] or {}, found['model'])}. "
                 "Choose another folder."
             )
+        named = {"names": list(parts.names)} if parts.names else {}
+        dataset = {"dataset": parts.dataset_digest} if parts.dataset_digest else {}
+        clients = {**_describe_clients(parts.task), **named, **dataset, **found}
+        model = {**card_of(parts).describe(), "test": parts.test_source}
         if self.before is None:  # first: what else is in a folder without a config is not ours
             self.files.write_config(parts.config)
         if known_as is None:
             self.files.write_environment(parts.config.seed)
-        named = {"names": list(parts.names)} if parts.names else {}
-        dataset = {"dataset": parts.dataset_digest} if parts.dataset_digest else {}
-        self.files.write_clients({**_describe_clients(parts.task), **named, **dataset, **found})
-        self.files.write_model({**card_of(parts).describe(), "test": parts.test_source})
+        self.files.write_clients(clients)
+        self.files.write_model(model)
 
     def _described(self) -> Evidence | None:
         """What a run without checkpoints says of itself."""

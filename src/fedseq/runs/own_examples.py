@@ -30,7 +30,17 @@ LabelledData = tuple[Tensor, Tensor] | Dataset[Any] | Rows
 
 
 def as_pair(data: LabelledData, who: str) -> tuple[Tensor, Tensor]:
-    """Inputs [n, ...] and targets [n]; `who` is named where that cannot be."""
+    """Inputs [n, ...] and targets: classes [n], or numbers of any shape; `who` is named where that cannot be."""
+    x, y = _read_pair(data, who)
+    if y.dim() > 1 and not y.is_floating_point():
+        raise FedSeqError(
+            f"targets of {who} are integers of shape {list(y.shape)}, and an example has one class: give [{len(y)}], "
+            "such as y.flatten() of a column or y.argmax(1) of one-hot rows. Numbers are given as floats."
+        )
+    return x, y
+
+
+def _read_pair(data: LabelledData, who: str) -> tuple[Tensor, Tensor]:
     if isinstance(data, tuple | list):
         if len(data) != 2:
             raise FedSeqError(f"{who} has {len(data)} parts; an (x, y) pair or a Dataset was expected.")

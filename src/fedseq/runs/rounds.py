@@ -20,6 +20,7 @@ from fedseq.runs.stopping import Interrupted, stop_requests
 from fedseq.training.evaluation import client_spread
 from fedseq.training.gate import REMEMBERED, GateMemory
 from fedseq.training.jobs import Engine, PendingEvaluation, Result, never
+from fedseq.training.weights import all_finite
 
 Record = dict[str, Any]
 CHECKPOINT_SECONDS = 60.0
@@ -72,7 +73,7 @@ def run_rounds(setup: Setup, engine: Engine, snapshot: Snapshot) -> Iterator[tup
                 checkpoints.save(written)
                 raise trouble
             advanced = _advance(setup, snapshot, results, visits)
-            if not all(bool(tensor.isfinite().all()) for tensor in advanced.state.values()):
+            if not all(map(all_finite, advanced.state.values())):
                 checkpoints.save(written)
                 raise server_divergence(advanced.round)
             snapshot = checkpoints.spill(advanced, config.memory_limit)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fedseq.options.attacks import Attack
@@ -20,7 +19,7 @@ from fedseq.training.gate import reason_to_reject, size
 from fedseq.training.jobs import Job, Memory, Result, Stopped, Task, never
 from fedseq.training.sgd import Trained, train_hop
 from fedseq.training.standing import Standing, Visit, claim, measure, reason_to_refuse
-from fedseq.training.weights import FlatModel
+from fedseq.training.weights import FlatModel, all_finite
 
 
 def run_job(
@@ -100,7 +99,7 @@ class Chain:
         self.bytes_down += sum(tensor.nbytes for tensor in (before, *self.message.values()))
         self.bytes_up += sum(tensor.nbytes for tensor in (after, *trained.upload.values()))
         if self.job.largest_change is None:
-            if not math.isfinite(trained.loss_sum) or not _all_finite(after):
+            if not math.isfinite(trained.loss_sum) or not all_finite(after):
                 self.diverged = client
                 return False
         else:
@@ -162,8 +161,3 @@ class Chain:
             visits=tuple(self.visits),
             diverged=self.diverged,
         )
-
-
-def _all_finite(vector: Tensor) -> bool:
-    """A sum is finite only if all its terms are. Where it is not it may have overflowed, and the extremes decide."""
-    return math.isfinite(vector.sum()) or all(math.isfinite(extreme) for extreme in torch.aminmax(vector))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError
-from fedseq.options.attacks import Attack, parse_attack
+from fedseq.options.attacks import Attack, number_of_attackers, parse_attack
 from fedseq.options.clock import Clock
 from fedseq.options.config import Config
 from fedseq.training.examples import Examples
@@ -45,7 +45,7 @@ def attackers(config: Config, num_clients: int) -> dict[int, Attack]:
     if config.attack is None:
         return {}
     attack = parse_attack(config.attack)
-    count = round(config.attackers * num_clients)
+    count = number_of_attackers(config.attackers, num_clients)
     chosen = seeds.generator(config.seed, "attackers").choice(num_clients, count, replace=False)
     return {int(client): attack for client in sorted(chosen)}
 

@@ -18,6 +18,7 @@ from fedseq.options.config import Config
 from fedseq.options.private import private_rounds
 from fedseq.options.uses import watches_exemplars
 from fedseq.training.standing import Standing, Usual, Visit, usual
+from fedseq.training.weights import all_finite
 
 REMEMBERED = 256  # accepted hops that medians are taken over
 HOPELESS = 3  # rounds in a row in which every hop was rejected
@@ -85,7 +86,7 @@ def size(before: Tensor, after: Tensor, uploads: Iterable[Tensor], lr: float) ->
 
 def reason_to_reject(change: float, sent: Sequence[Tensor], loss: float, largest: float) -> str | None:
     """`change` is the hop's size; `sent` is all that the client gives back."""
-    if not all(math.isfinite(number) for number in (change, loss, *(float(tensor.sum()) for tensor in sent))):
+    if not (math.isfinite(change) and math.isfinite(loss) and all(map(all_finite, sent))):
         return "not finite"
     if change > largest:
         return f"change {change:.3g} is more than {largest:.3g}"

@@ -155,13 +155,18 @@ def _readable(path: Path) -> Iterator[None]:
         raise FedSeqError(f"{path} is not a readable safetensors file: {error}") from None
 
 
+def all_finite(tensor: Tensor) -> bool:
+    """A sum is finite only if all its terms are. Where it is not it may have overflowed, and the extremes decide."""
+    return math.isfinite(tensor.sum()) or all(math.isfinite(extreme) for extreme in torch.aminmax(tensor))
+
+
 def read(path: Path, model: FlatModel) -> Tensor:
     """A weights file as a flat vector of this model. Adapters, which files never hold, stay as they were built."""
     tensors, state = load(path), model.module.state_dict()
     tensors |= {name: state[name] for name in added_names(model.module)}
     refuse_misfit(path, tensors, model.module)
     model.module.load_state_dict(tensors)
-    if not all(math.isfinite(float(tensor.sum())) for tensor in tensors.values()):
+    if not all(map(all_finite, tensors.values())):
         raise FedSeqError(f"{path} holds weights that are not finite.")
     return model.vector.clone()
 

@@ -45,6 +45,8 @@ def resolve_federation(written: Mapping[str, Any], own_data: bool, asked: Mappin
     if {**written, **(asked or {})}.get("algorithm") == "centralized":
         raise FedSeqError("algorithm 'centralized' trains on all data in one place. Use fedseq run.")
     chosen = read_options({**written, **(asked or {})})
+    if chosen.get("attack") is not None:
+        raise FedSeqError("attackers are simulated, and clients of a federation are real. Use fedseq run --attack.")
     named = chosen.get("dataset", "")
     if not own_data and (chosen.get("clients_by") or is_table(named) or facts_of(named).clients_by):
         raise FedSeqError(
@@ -52,10 +54,7 @@ def resolve_federation(written: Mapping[str, Any], own_data: bool, asked: Mappin
             "with --own-data, or try it on one machine with fedseq run."
         )
     own = {"dataset": OWN} if own_data else {}
-    config = resolve({**own, **(asked or {})}, {**DEFAULTS, **read_options(written)})
-    if config.attack is not None:
-        raise FedSeqError("attackers are simulated, and clients of a federation are real. Use fedseq run --attack.")
-    return config
+    return resolve({**own, **(asked or {})}, {**DEFAULTS, **read_options(written)})
 
 
 def _checked(name: str, value: Any) -> Any:
