@@ -131,3 +131,13 @@ def test_the_last_record_is_found_without_reading_all(tmp_path):
     lines = [json.dumps({"round": number, "text": "x" * 1000}) for number in range(1, 500)]
     (tmp_path / folder.METRICS).write_text("\n".join(lines) + '\n{"round": 500, "te')
     assert reading.last_record(tmp_path)["round"] == 499
+
+
+@pytest.mark.parametrize("torn", ["", '{"round": 4, "text": "' + "x" * 100_000])
+def test_the_last_record_may_be_long(tmp_path, torn):
+    """Lines of 300 kB, as of rounds of many units, are longer than what is read at first."""
+    lines = [json.dumps({"round": number, "text": "x" * 300_000}) for number in (1, 2, 3)]
+    (tmp_path / folder.METRICS).write_text("\n".join(lines) + "\n" + torn)
+    assert reading.last_record(tmp_path)["round"] == 3
+    (tmp_path / folder.METRICS).write_text("x" * 300_000)
+    assert reading.last_record(tmp_path) is None

@@ -185,15 +185,20 @@ def _metrics(path: Path, damaged_lines: bool) -> list[dict[str, Any]]:
 
 
 def last_record(folder: Path) -> dict[str, Any] | None:
-    """The newest complete line of a run's metrics, without reading all of them."""
+    """The newest complete line of a run's metrics, without reading many more of them."""
     try:
         with open_plain(folder / METRICS) as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - 65536))
-            lines = file.read().decode("utf-8", "replace").splitlines()
+            end, block = file.seek(0, 2), 1 << 16
+            while True:
+                start = max(0, end - block)
+                file.seek(start)
+                lines = file.read(end - start).decode("utf-8", "replace").splitlines()  # the first may be a part
+                found = next((record for line in reversed(lines) if (record := parse_line(line))), None)
+                if found or start == 0:
+                    return found
+                block *= 4
     except OSError:
         return None
-    return next((record for line in reversed(lines) if (record := parse_line(line))), None)
 
 
 def read_identity(folder: Path) -> dict[str, Any]:
