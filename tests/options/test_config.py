@@ -145,7 +145,7 @@ RUNS = [
 ]  # fmt: skip
 KINDS = {float: 0.5, int: 2, bool: True, str: "auto"}
 SPECIAL = {
-    "scaffold_option": 1, "gate_factor": 9.0, "gate_check": "exemplars", "partition": "iid", "method": "greedy",
+    "num_clients": 20, "scaffold_option": 1, "gate_factor": 9.0, "gate_check": "exemplars", "partition": "iid", "method": "greedy",
     "approximator": "confidence",
     "metric": "euclidean", "confidence": "official", "estimate": "half",
     "dp_mechanism": "round", "dp_source": "system",
