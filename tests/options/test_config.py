@@ -145,10 +145,9 @@ RUNS = [
 ]  # fmt: skip
 KINDS = {float: 0.5, int: 2, bool: True, str: "auto"}
 SPECIAL = {
-    "num_clients": 20, "scaffold_option": 1, "gate_factor": 9.0, "gate_check": "exemplars", "partition": "iid", "method": "greedy",
-    "approximator": "confidence",
-    "metric": "euclidean", "confidence": "official", "estimate": "half",
-    "dp_mechanism": "round", "dp_source": "system",
+    "num_clients": 20, "scaffold_option": 1, "gate_factor": 9.0, "gate_check": "exemplars", "partition": "iid",
+    "method": "greedy", "approximator": "confidence", "metric": "euclidean", "confidence": "official",
+    "estimate": "half", "dp_mechanism": "round", "dp_source": "system",
 }  # fmt: skip
 COMPANIONS = {"dp_clip": {"dp_epsilon": 8.0}}  # what an option needs beside it
 CONDITIONAL = [name for name, found in all_options().items() if found.use.words]

@@ -4,37 +4,27 @@ import contextlib
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from fedseq.algorithms.base import Setting, initial_state
-from fedseq.algorithms.robust import too_few
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.files import digest
 from fedseq.engines import open_engine
-from fedseq.grouping.superclients import form_superclients, refuse_impossible
+from fedseq.grouping.superclients import refuse_impossible
 from fedseq.options.attacks import parse_attack
 from fedseq.options.config import Config
 from fedseq.options.resolve import resolve
 from fedseq.options.trust import refuse_code
 from fedseq.options.uses import watches_exemplars
 from fedseq.runs.assembly import Parts, initial_weights, named_parts
+from fedseq.runs.beginning import begin_or_continue
 from fedseq.runs.card import card_of
-from fedseq.runs.checkpoints import load_checkpoint, save_checkpoint
-from fedseq.runs.evidence import RoundLog, damage
-from fedseq.runs.folder import RunFolder
 from fedseq.runs.notebook import default_reporter
 from fedseq.runs.opening import OpenFolder, open_folder, reopen_folder
-from fedseq.runs.planning import Setup, Unit, chains_in, units_per_round
-from fedseq.runs.private import make_budget, open_ledger, used_up
+from fedseq.runs.private import used_up
 from fedseq.runs.reading import Run
 from fedseq.runs.rounds import final_model, run_rounds
-from fedseq.runs.snapshots import Snapshot
 from fedseq.runs.stopping import Interrupted
 from fedseq.tracking import check_installed, tracked
 from fedseq.training import weights
@@ -42,7 +32,6 @@ from fedseq.training.failures import attackers, poisoned
 from fedseq.training.jobs import Engine, Task
 from fedseq.training.reporter import QUIET, Reporter, Steadfast
 from fedseq.training.sgd import build, one_thread, refuse_batches_of_one
-from fedseq.training.weights import FlatModel
 
 MakeEngine = Callable[[Config, Task], Engine]
 
@@ -131,7 +120,7 @@ def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_en
         engine = make_engine(config, parts.task)  # before the checkpoint, which workers would keep alive
         try:
             model = build(parts.task)
-            setup, snapshot = _begin_or_continue(parts, files, engine, model, reporter)
+            setup, snapshot = begin_or_continue(parts, files, engine, model, reporter)
             metrics = [record for record in before.metrics if record["round"] <= snapshot.round]
             reporter.begin(config, files.path, snapshot.round)
             with tracked(config, files.tracking, metrics, reporter.note) as track:
@@ -151,45 +140,6 @@ def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_en
         spent = setup.privacy.spent(snapshot.visits, snapshot.round)
         warnings.warn(used_up(config, snapshot.round, spent), stacklevel=2)
     return run
-
-
-def _begin_or_continue(
-    parts: Parts, files: RunFolder, engine: Engine, model: FlatModel, reporter: Reporter
-) -> tuple[Setup, Snapshot]:
-    """What the rounds need, and where they go on: the newest good checkpoint, or round 0, which is made one."""
-    config, task = parts.config, parts.task
-    saved = load_checkpoint(files.checkpoints, config.home, partial(damage, files))
-    if saved is None:
-        files.refuse_history()
-    files.write_config(config)
-    files.expect_more()
-    theta = model.vector.clone() if saved else initial_weights(config, task, model)
-    sizes = [len(indices) for indices in task.clients]
-    ledger = open_ledger(config, files, len(sizes))
-    visits = ledger.start(config, sizes, parts.groups is not None) if ledger and saved is None else ()
-    units = _units(parts, files, saved is not None, engine, theta, reporter)
-    per_round = units_per_round(config.fraction, len(units))
-    grouped = digest(files.superclients) if parts.algorithm.superclients else None
-    setup = Setup(
-        config=config,
-        algorithm=parts.algorithm,
-        units=units,
-        sizes=sizes,
-        attackers=attackers(config, len(sizes)),
-        setting=Setting(len(sizes), len(units), per_round, len(model.parameters)),
-        log=RoundLog(files, parts, grouped, saved[1] if saved else None),
-        privacy=make_budget(config, ledger, per_round / len(units)),
-    )
-    if doubt := too_few(parts.algorithm, setup.setting, chains_in(setup, 1)):
-        warnings.warn(doubt, stacklevel=3)
-    initial = initial_state(parts.algorithm, theta, setup.setting)
-    if saved is None:  # from now on there is always a checkpoint to continue from
-        snapshot = Snapshot(0, initial, visits=visits)
-        save_checkpoint(files.checkpoints, snapshot, setup.log.evidence())
-        return setup, snapshot
-    if not saved[0].fits(initial):
-        raise FedSeqError(f"the checkpoint in {files.checkpoints} is of another model or algorithm.")
-    return setup, saved[0]
 
 
 def _refuse_early(parts: Parts) -> None:
@@ -232,31 +182,3 @@ def _terminate_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _units(
-    parts: Parts, files: RunFolder, continued: bool, engine: Engine, theta: Tensor, reporter: Reporter
-) -> Sequence[Unit]:
-    """The clients that hold examples, or the superclients they are grouped into."""
-    if not parts.algorithm.superclients:
-        return [(client,) for client, indices in enumerate(parts.task.clients) if len(indices)]
-    if continued:
-        formed = files.read_superclients(len(parts.task.clients))
-        if parts.groups is not None and formed != list(parts.groups):
-            raise FedSeqError(f"{files.path} holds a run with other groups. Choose another folder.")
-        return formed
-    if parts.groups is not None:
-        files.write_superclients({"method": "given", "superclients": parts.groups})
-        return parts.groups
-    superclients = form_superclients(
-        parts.config, parts.task, parts.exemplars, engine, theta, files.pretraining, reporter
-    )
-    files.write_superclients(superclients.describe())
-    groups = superclients.grouping.groups
-    if len(groups) == 1 < len(parts.task.clients):
-        warnings.warn(
-            f"all {len(parts.task.clients)} clients are in one superclient, so a round trains all of them in a row. "
-            "For several superclients, lower --min-samples or --max-clients.",
-            stacklevel=4,
-        )
-    return groups
