@@ -138,7 +138,7 @@ def test_summary_holds_what_the_page_shows(runs):
     (dataset,) = summarise(read_all([runs]), bound=1.0)["datasets"]
     avg, seq = dataset["series"]
     assert seq["curve"]["accuracy"] == [0.2, 0.8, 0.9, 0.9]
-    assert seq["curve"]["updates"] == [8, 16, 24, 32]
+    assert seq["curve"]["updates"] == [88, 96, 104, 112]  # 8 clients' ten epochs of pre-training, then 8 a round
     assert [cell["text"] for cell in seq["cells"][4:7]] == ["2", "> 4", "2.0x"]
     assert dataset["headlines"]["0"] == (
         "fedseq reaches 80 % of the bound in 2 rounds, more than 2.0 times sooner than FedAvg. "

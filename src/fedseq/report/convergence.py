@@ -4,6 +4,7 @@ A target counts as reached at the first evaluation that is at least as good, as 
 the mean of five evaluations in a row is. Beside rounds stand client updates, bytes and simulated time (costs.py).
 """
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,7 @@ class Speedup:
 class ComparisonRow:
     series: Series
     final: Stat | None
+    updates: float  # of clients, in all
     crossings: tuple[Crossing, ...]  # one for each share
     speedups: tuple[Speedup | None, ...]  # in rounds
     time_speedups: tuple[Speedup | None, ...]  # in simulated time
@@ -102,7 +104,7 @@ def by_dataset(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 def compare(runs: Sequence[Run], bound: Bound | None, what_if: WhatIf = AS_RECORDED) -> list[ComparisonRow]:
     """A row per series; the runs are of one data set."""
-    return compare_costs(runs, bound, all_costs(runs, what_if) if bound else {})
+    return compare_costs(runs, bound, all_costs(runs, what_if))
 
 
 def all_costs(runs: Sequence[Run], what_if: WhatIf) -> dict[Path, Costs]:
@@ -123,7 +125,8 @@ def compare_costs(runs: Sequence[Run], bound: Bound | None, costs: Mapping[Path,
             )
             for axis in ("rounds", "seconds")
         )
-        rows.append(ComparisonRow(one, one.final(), own, rounds, seconds))
+        updates = statistics.fmean(costs[run.folder].all_updates for run in one.runs)
+        rows.append(ComparisonRow(one, one.final(), updates, own, rounds, seconds))
     return rows
 
 

@@ -71,6 +71,10 @@ class Costs:
     epsilon: tuple[float | None, ...] = ()  # none where nothing is promised
     before: Spent = NOTHING
 
+    @property
+    def all_updates(self) -> int:
+        return self.before.updates + (self.updates[-1] if self.updates else 0)
+
     def until(self, round_: int) -> Spent:
         """All of it, by the end of a round."""
         at = bisect_left(self.rounds, round_)

@@ -53,7 +53,6 @@ def _diverged_cells(row: ComparisonRow, seeds: bool) -> list[str]:
 
 def _cells(row: ComparisonRow, seeds: bool, clients: bool, private: bool) -> list[str]:
     series = row.series
-    updates = sum(line.get("client_updates", 0) for run in series.runs for line in run.metrics) / len(series.runs)
     cells = [
         series.title,
         *([str(len(series.runs))] if seeds else []),
@@ -61,7 +60,7 @@ def _cells(row: ComparisonRow, seeds: bool, clients: bool, private: bool) -> lis
         _percent(row.final),
         *(_percent(series.final_of(name)) for name in ("client_mean", "client_worst_decile") if clients),
         *([epsilon_text(series.epsilon())] if private else []),
-        "-" if series.central else f"{updates:,.0f}",
+        "-" if series.central else f"{row.updates:,.0f}",
         *("-" if series.central else crossing_text(crossing.first, series.runs) for crossing in row.crossings),
     ]
     if row.crossings:
