@@ -11,9 +11,11 @@ import numpy as np
 
 from fedseq.grouping.limits import Groups, Limits, deal_out_last
 from fedseq.grouping.metrics import Metric
+from fedseq.grouping.screen import KlScreen
 from fedseq.options.tables import METRICS
 
 TIE = 1e-12  # scores this close, relative to the best, differ by rounding only: the lowest client number decides
+SCREEN_FROM = 4096  # clients; with fewer, scoring everyone is faster than the screen
 
 
 class _Pool:
@@ -29,6 +31,8 @@ class _Pool:
         self.estimate = np.array(estimates.T, order="C")
         self.weight = weights.copy()
         self.metric: Metric = METRICS.row(metric).load()
+        screened = metric == "kl" and self.count > SCREEN_FROM
+        self.screen = KlScreen(self.estimate, weights) if screened else None
 
     def remove(self, client: int) -> None:
         self.count -= 1
@@ -36,13 +40,15 @@ class _Pool:
         for array in (self.client, self.estimate, self.weight):
             array[..., gap] = array[..., last]
         self.column[self.client[gap]] = gap
+        if self.screen is not None:
+            self.screen.move(last, gap)
 
     def best(self, mean: np.ndarray, weight: float) -> int:
         """The client to join a group with this mean estimate and weight."""
-        free = slice(self.count)
-        scores = self.metric(mean, self.estimate[:, free], _share(self.weight[free], weight))
+        columns = slice(self.count) if self.screen is None else self.screen.shortlist(mean, weight, self.count)
+        scores = self.metric(mean, self.estimate[:, columns], _share(self.weight[columns], weight))
         top = scores.max()
-        return int(self.client[free][scores >= top - TIE * max(1.0, abs(top))].min())
+        return int(self.client[columns][scores >= top - TIE * max(1.0, abs(top))].min())
 
 
 def pick_groups(
