@@ -123,6 +123,11 @@ def test_group_compares_criteria_and_reuses_its_pretraining(capsys):
     assert {path.name for path in Path("study").glob("*.png")} >= {"violins.png", "similarity.png", "components.png"}
 
 
+def test_group_refuses_what_cannot_be_before_it_pretrains(capsys):
+    assert "no superclient can hold" in refused(capsys, "group", "--min-samples", "100000", "--out", "study")
+    assert not Path("study").exists()
+
+
 def test_group_writes_over_nobodys_files(capsys, run):
     """Neither a run's superclients, without which it cannot be resumed, nor tables that happen to be there."""
     before = Path("run/superclients.json").read_bytes()

@@ -92,6 +92,7 @@ def test_laws(seed, vectors):
     rng = np.random.default_rng(seed)
     clients = int(rng.integers(1, 40))
     sizes = rng.integers(0, 12, clients)
+    sizes[0] += 1  # somebody holds something
     estimates = {
         "probabilities": rng.dirichlet(np.full(4, 0.3), clients),
         "weights": 1e3 * rng.normal(size=(clients, 6)),

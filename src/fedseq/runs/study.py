@@ -11,7 +11,7 @@ from fedseq.basics.files import write_atomically, write_json
 from fedseq.engines import open_engine
 from fedseq.grouping.quality import Quality
 from fedseq.grouping.study import Pretraining, Study, label, needs_pretraining, quality_rows, study
-from fedseq.grouping.superclients import criterion_of
+from fedseq.grouping.superclients import criterion_of, refuse_impossible
 from fedseq.options.config import Config
 from fedseq.options.criteria import Criterion, valid_criteria
 from fedseq.options.text import to_yaml
@@ -40,6 +40,7 @@ def prepare(config: Config, all_criteria: bool, reporter: Reporter) -> Prepared:
     estimating = replace(config, approximator="confidence", method="greedy") if all_criteria else config
     parts = named_parts(estimating, reporter)  # with exemplars, which some criteria need
     settled = replace(parts.config, approximator=config.approximator, method=config.method)
+    refuse_impossible(settled, parts.task)
     return Prepared(replace(parts, config=settled), criteria)
 
 
