@@ -8,9 +8,10 @@ import pytest
 import torch
 
 import fedseq
-from fedseq.algorithms import Setting, ema, median
+from fedseq.algorithms import Setting, ema, median, trimmed_mean
 from fedseq.algorithms import fedseq as fedseq_
 from fedseq.algorithms.robust import coordinate_median, coordinate_trimmed_mean, too_few
+from fedseq.basics.errors import FedSeqError
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,20 @@ def test_median(column, expected):
 )
 def test_trimmed_mean(column, trimmed, expected):
     assert coordinate_trimmed_mean(torch.tensor(column)[:, None], trimmed).item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("trimmed", [-0.1, 0.5, 0.9, float("nan")])
+def test_something_is_left_in_the_middle(trimmed):
+    with pytest.raises(FedSeqError, match=r"trimmed must be from 0 to less than 0\.5"):
+        trimmed_mean(trimmed=trimmed)
+
+
+def test_the_most_that_can_be_trimmed():
+    """0.49 of ten models is four, in whole models: two are left, 4 and 5."""
+    merge = trimmed_mean(trimmed=0.49).merge
+    setting = Setting(num_clients=10, num_units=10, units_per_round=10, num_parameters=1)
+    merged = merge({"weights": torch.zeros(1)}, [torch.tensor([float(n)]) for n in range(10)], [1.0] * 10, setting)
+    assert merged["weights"].item() == 4.5
 
 
 @pytest.mark.parametrize("rule", ["median", "trimmed-mean"])

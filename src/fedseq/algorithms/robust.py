@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedseq.algorithms.base import FEDAVG, Algorithm, Setting, State, with_server_rule
+from fedseq.basics.errors import FedSeqError
 
 TRIMMED = 0.2  # share of the models cut off at either end of each coordinate
 
@@ -24,6 +25,8 @@ def median(inner: Algorithm = FEDAVG) -> Algorithm:
 
 def trimmed_mean(inner: Algorithm = FEDAVG, trimmed: float = TRIMMED) -> Algorithm:
     """Each coordinate is the mean without its lowest and highest values (Yin et al. 2018), a fifth at either end."""
+    if not 0 <= trimmed < 0.5:
+        raise FedSeqError(f"trimmed must be from 0 to less than 0.5, not {trimmed}: it is cut off at either end.")
     return _robust("trimmed-mean", inner, partial(coordinate_trimmed_mean, trimmed=trimmed), 5)
 
 
