@@ -52,6 +52,7 @@ class Dispatcher(ABC, Generic[Handle]):
         self.task = task
         self.orders: list[_Order] = []  # the first is served first: jobs stand before evaluations
         self.busy: dict[Handle, tuple[_Order, _Asked]] = {}
+        self.capacity = 0  # the room there was when requests came last
 
     @abstractmethod
     def room(self) -> int:

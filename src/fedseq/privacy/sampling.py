@@ -110,7 +110,7 @@ def _reach(loss: Loss, rounds: int) -> float:
     """What the sum of so many losses leaves, to either side, with a negligible probability (Chernoff)."""
     logs = np.log(loss.probabilities.clip(min=1e-300))
     widest = rounds * float(loss.values[-1])
-    best = widest
+    reach = float(loss.values[-1])
     for sign in (1, -1):
         ways = [widest]
         for tilt in np.geomspace(0.01, 100.0, 60):
@@ -118,5 +118,5 @@ def _reach(loss: Loss, rounds: int) -> float:
             top = float(exponents.max())
             moment = top + math.log(float(np.exp(exponents - top).sum()))
             ways.append((rounds * moment - math.log(NEGLIGIBLE / 2)) / float(tilt))
-        best = min(ways) if sign == 1 else max(best, min(ways))
-    return max(best, float(loss.values[-1]))
+        reach = max(reach, min(ways))
+    return reach

@@ -26,8 +26,14 @@ from fedseq.runs.reading import Run
 
 FEW = 4  # curves that leave room for a legend among them
 FAR_APART = 10  # times: of curves that end so far apart, the short ones are seen on a logarithmic axis only
-# Okabe and Ito's palette: distinguishable with any kind of colour vision.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
+# Okabe and Ito's palette: distinguishable with any kind of colour vision. Yellow is hard to see on white: the last one.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+LINES = ("solid", "dashed", "dotted")
+
+
+def look(number: int) -> tuple[str, str]:
+    """Colour and line of the curve with this number: where all colours are used, they come again with another line."""
+    return COLOURS[number % len(COLOURS)], LINES[number // len(COLOURS) % len(LINES)]
 
 
 def curves(
@@ -37,12 +43,12 @@ def curves(
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     axis, drawn, untold = AXES[over], [], []
     for number, series in enumerate(one for one in make_series(runs) if not one.central):
-        colour, label = COLOURS[number % len(COLOURS)], _label(series, runs)
+        label = _label(series, runs)
         for together in _drawn_together(series):
             rounds, means, spread = mean_curve(together)
             at = mean_spent(together, rounds, over, what_if)
             if at:
-                drawn.append((colour, label, at, means, spread))
+                drawn.append((look(number), label, at, means, spread))
                 label = ""  # of several seeds one stands in the legend
             elif axis.untold:
                 untold.append(series.label)
@@ -59,9 +65,11 @@ def curves(
         axes.xaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
     else:
         axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=over == ROUND, steps=[1, 2, 5, 10]))
-    for colour, label, at, means, spread in drawn:
+    for (colour, line), label, at, means, spread in drawn:
         low, high = (np.add(means, sign * np.array(spread)) for sign in (-1, 1))
-        axes.plot(np.divide(at, axis.units[unit]), means, color=colour, label=label or None, linewidth=1.8)
+        axes.plot(
+            np.divide(at, axis.units[unit]), means, color=colour, linestyle=line, label=label or None, linewidth=1.8
+        )
         axes.fill_between(np.divide(at, axis.units[unit]), low, high, color=colour, alpha=0.15, linewidth=0)
     if bound:
         _mark_targets(axes, bound)

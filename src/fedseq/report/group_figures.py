@@ -11,7 +11,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from fedseq.report.figures import COLOURS, save
+from fedseq.report.figures import COLOURS, look, save
 
 MANY_CLASSES = 20
 
@@ -85,8 +85,9 @@ def similarity_norm(matrix: np.ndarray) -> float:
 def components_kept(shares: Mapping[str, Mapping[int, float]], path: Path) -> Path:
     """Share of the possible components (clients - 1) that hold 90 % of the variance of the classifiers' weights."""
     figure, axes = plt.subplots(figsize=(5, 3.4), layout="constrained")
-    for colour, (name, by_epochs) in zip(COLOURS, shares.items(), strict=False):
-        axes.plot(list(by_epochs), list(by_epochs.values()), "o-", color=colour, label=name)
+    for number, (name, by_epochs) in enumerate(shares.items()):
+        colour, line = look(number)
+        axes.plot(list(by_epochs), list(by_epochs.values()), marker="o", color=colour, linestyle=line, label=name)
     axes.set(xlabel="epochs of pre-training e", ylabel="components kept", ylim=(0, 1))
     axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
     axes.legend(frameon=False)

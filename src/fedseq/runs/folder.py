@@ -194,7 +194,8 @@ class RunFolder:
 
     def changed(self, name: str) -> bool:
         """Whether the run left a checksum of this file that is not its own; what is published has few of them."""
-        return (read_sums(self.path / SUMS) or {}).get(name, found := digest(self.path / name)) != found
+        sums = read_sums(self.path / SUMS) or {}
+        return name in sums and sums[name] != digest(self.path / name)
 
     def expect_more(self) -> None:
         """Metrics are going to grow, so that their checksum is not one until the run ends again."""
@@ -222,7 +223,8 @@ class RunFolder:
 
     def refuse_history(self) -> None:
         """A run is never begun anew over what it has left, whatever became of its checkpoints."""
-        history = [name for name in (METRICS, WEIGHTS) if _holds_anything(self.path / name)]
+        written = (self.path / METRICS, self.weights)
+        history = [path.name for path in written if path.exists() and path.stat().st_size > 0]
         if history:
             raise FedSeqError(
                 f"{self.path} holds {' and '.join(history)} of a run, and no checkpoint to continue it from; nothing "
@@ -244,7 +246,3 @@ class RunFolder:
             (self.path / LOCK).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 self.path.rmdir()
-
-
-def _holds_anything(path: Path) -> bool:
-    return path.exists() and path.stat().st_size > 0
