@@ -97,6 +97,21 @@ PARTS = (
     Part("cifar10-record-fedavg", "cifar10"),
     Part("cifar10-record-long", "cifar10"),
     Part(
+        "cifar10-chains",
+        "cifar10",
+        beside=("cifar10-record/record-s1",),
+        costs=True,
+        by_folder=True,
+        over="seconds",
+        drawn_beside=("cifar10-paper/feddyn-s0",),
+    ),
+    Part(
+        "cifar10-without",
+        "cifar10",
+        beside=("cifar10-record/record-s1", "cifar10-chains/chains-of-10"),
+        by_folder=True,
+    ),
+    Part(
         "cifar100-record",
         "cifar100",
         paper=("FedAvg", "FedSeq", "FedSeq + FedDyn"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 import fedseq
 from fedseq import FedSeqError
@@ -47,6 +47,17 @@ def same(found: tuple[Tensor, Tensor], x: Tensor, y: Tensor) -> None:
 def test_a_torch_dataset_is_read_as_its_tensors() -> None:
     same(as_pair(TensorDataset(X, Y), "client 0"), X, Y)
     same(as_pair(Subset(TensorDataset(X, Y), [4, 2]), "client 0"), X[[4, 2]], Y[[4, 2]])
+    same(as_pair(DataLoader(TensorDataset(X, Y), batch_size=2, shuffle=True), "client 0"), X, Y)
+
+
+@pytest.mark.parametrize("missing", [float("nan"), float("inf")])
+def test_missing_numbers_are_told_by_whose_they_are(missing: float) -> None:
+    """They would be an accuracy that means nothing, or the divergence of a run whose rate is not to blame."""
+    holes = torch.tensor([[1.0, missing]])
+    with pytest.raises(FedSeqError, match="inputs of the test set are not all finite numbers"):
+        as_pair((holes, torch.zeros(1)), "the test set")
+    with pytest.raises(FedSeqError, match="targets of client 3 are not all finite numbers"):
+        as_pair((torch.zeros(1, 2), holes), "client 3")
 
 
 def test_pictures_become_channels_first_from_0_to_1() -> None:

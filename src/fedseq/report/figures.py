@@ -139,5 +139,6 @@ def save(figure: Figure, path: Path) -> Path:
     drawn = io.BytesIO()
     figure.savefig(drawn, format=path.suffix[1:], dpi=150)
     plt.close(figure)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, drawn.getvalue())  # not through a link that a folder from elsewhere may hold
     return path

@@ -1,7 +1,7 @@
 """Examples in the forms that users have them: an (x, y) pair, a torch Dataset, a Hugging Face dataset.
 
 All become two tensors. A data set is read once, example by example, with whatever transform it has: training does not
-go through a DataLoader, so a random transform is drawn once and not anew for each epoch.
+go through a DataLoader, of which the data set is taken, so a random transform is drawn once and not for each epoch.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,9 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from fedseq.basics.errors import FedSeqError
+from fedseq.training.weights import all_finite
 
 LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "y")
 PICTURE_COLUMNS = ("image", "img")
@@ -26,7 +27,7 @@ class Rows(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
-LabelledData = tuple[Tensor, Tensor] | Dataset[Any] | Rows
+LabelledData = tuple[Tensor, Tensor] | Dataset[Any] | DataLoader[Any] | Rows
 
 
 def as_pair(data: LabelledData, who: str) -> tuple[Tensor, Tensor]:
@@ -37,10 +38,15 @@ def as_pair(data: LabelledData, who: str) -> tuple[Tensor, Tensor]:
             f"targets of {who} are integers of shape {list(y.shape)}, and an example has one class: give [{len(y)}], "
             "such as y.flatten() of a column or y.argmax(1) of one-hot rows. Numbers are given as floats."
         )
+    for what, values in (("inputs", x), ("targets", y)):
+        if not all_finite(values):
+            raise FedSeqError(f"{what} of {who} are not all finite numbers. Fill in what is missing, or leave it out.")
     return x, y
 
 
 def _read_pair(data: LabelledData, who: str) -> tuple[Tensor, Tensor]:
+    if isinstance(data, DataLoader):
+        data = data.dataset  # its batches are not ours
     if isinstance(data, tuple | list):
         if len(data) != 2:
             raise FedSeqError(f"{who} has {len(data)} parts; an (x, y) pair or a Dataset was expected.")
