@@ -94,7 +94,8 @@ def _weights_of(where: Path, best: bool) -> tuple[Path, Config | None]:
         return where, None
     run = read_run(where)
     if not run.has_weights:
-        raise FedSeqError(f"{where} has no weights.safetensors yet. Finish it with: fedseq resume {where}")
+        how = "fedseq federation run DIR" if run.config.engine == "flower" else f"fedseq resume {where}"
+        raise FedSeqError(f"{where} has no weights.safetensors yet. Finish it with: {how}")
     files = RunFolder(run.folder)
     file = files.checked_weights(best)
     refuse_edited(files, run.config)
