@@ -152,7 +152,13 @@ def lose_the_key(federation: Federation, place: Path) -> None:
     assert admission.presence(federation)[1] in ("online", "offline")
     assert main([*words, "--replace"]) == 0
     assert admission.presence(federation)[1] == "registered"  # never seen yet
+    (place / "node-1").rename(place / "new")
+    (place / "node-1.pub").unlink()
     (place / "lost").rename(place / "node-1")
+    first = site.settle(place)  # makes the public half of the key that is there
+    with pytest.raises(FedSeqError, match="is a key that was replaced"):  # which Flower would leave out in silence
+        admission.admit(federation, first.public_key, replace=True)
+    assert admission.presence(federation)[1] == "registered"
 
 
 @pytest.mark.timeout(2700)  # real processes, and perhaps a very busy machine

@@ -17,7 +17,7 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import open_plain, write_atomically
 from fedseq.flower.apps.public_keys import read_key
 from fedseq.flower.deployment import commands, keys
-from fedseq.flower.deployment.federation import Federation
+from fedseq.flower.deployment.federation import GONE, Federation
 
 MOST_BYTES = 16 << 10
 
@@ -52,6 +52,11 @@ def admit(federation: Federation, file: Path, node: int | None = None, replace: 
             raise FedSeqError(f"node {node} has another key already. If its site made a new one, add --replace.")
     before = federation.public_key(node)
     if before.exists() and not before.read_bytes().startswith(text):
+        if _states(federation).get(read_key(file).decode()) == GONE:
+            raise FedSeqError(
+                f"{file} is a key that was replaced, and Flower lets none in a second time. Its site makes another: it "
+                "joins with its kit in a new folder (--out), or in its own without the files node-K and node-K.pub."
+            )
         _ask(federation, "unregister", str(before))
         federation.node_key(node).unlink(missing_ok=True)  # made here, and of no use any more
     write_atomically(before, text + f" node-{node}\n".encode())
@@ -65,9 +70,15 @@ def register(federation: Federation) -> None:
 
 def presence(federation: Federation) -> dict[int, str]:
     """Of each node whose key is known, what the SuperLink says: registered (never seen yet), online or offline."""
-    states = json.loads(_ask(federation, "list").splitlines()[-1])
+    states = _states(federation)
     known = {node: read_key(federation.public_key(node)).decode() for node in _known(federation)}
     return {node: states.get(key, "not registered") for node, key in known.items()}
+
+
+def _states(federation: Federation) -> dict[str, str]:
+    """What the SuperLink says of every key that it was ever told of."""
+    states: dict[str, str] = json.loads(_ask(federation, "list").splitlines()[-1])
+    return states
 
 
 def fingerprint(file: Path) -> str:

@@ -20,6 +20,7 @@ from fedseq.basics.files import write_json
 
 FORMAT = 1
 NAME = "federation"  # of the SuperLink in flwr/config.toml
+GONE = "unregistered"  # what the SuperLink says of a key that was taken back, for good
 DEFAULT_PORT = 8710
 LOOPBACK = "127.0.0.1"
 

@@ -18,10 +18,9 @@ from flwr.cli.utils import init_http_client_from_connection
 from flwr.proto.control_pb2 import ListNodesRequest
 
 from fedseq.flower.apps.public_keys import read_key
-from fedseq.flower.deployment.federation import NAME
+from fedseq.flower.deployment.federation import GONE, NAME
 
 KNOWN = "already in use"
-GONE = "unregistered"
 
 
 def register(keys: list[str]) -> None:
@@ -41,7 +40,7 @@ def unregister(keys: list[str]) -> None:
 
 
 def show(_: list[str]) -> None:
-    states = {node.public_key.decode(): node.status for node in _nodes() if node.status != GONE}
+    states = {node.public_key.decode(): node.status for node in _nodes()}
     sys.stdout.write(json.dumps(states) + "\n")
 
 
