@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 README = Path(__file__).parents[1] / "README.md"
 
 
+@pytest.mark.slow
 def test_the_python_example_runs_and_runs_again():
     (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
     Path("example.py").write_text(example)

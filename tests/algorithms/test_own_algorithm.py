@@ -30,6 +30,7 @@ def test_the_algorithm_takes_at_most_30_lines():
     assert sum((node.end_lineno or 0) - node.lineno + 1 for node in functions) <= 30
 
 
+@pytest.mark.slow
 def test_the_file_runs(tmp_path):
     done = subprocess.run([sys.executable, EXAMPLE], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert not done.stderr

@@ -111,6 +111,7 @@ def test_partition_draws_a_picture_and_never_over_an_old_one(capsys):
         assert Path(name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_group_compares_criteria_and_reuses_its_pretraining(capsys):
     words = ["group", "--num-clients", "20", "--alpha", "0.2", "--pretrain-epochs", "1", "--engine", "serial"]
     code, out, _ = fedseq(capsys, *words, "--out", "study")
@@ -160,6 +161,7 @@ def test_a_printed_command_can_be_pasted_whatever_the_folder_is_called(capsys):
     assert "fedseq compare 'my runs/first one' OTHER" in out
 
 
+@pytest.mark.slow
 def test_a_sweep_over_data_sets_says_which_table_is_whose(capsys):
     x, y = np.random.default_rng(0).random((40, 4), dtype=np.float32), np.arange(40) % 2
     for name in ("one", "two"):
@@ -171,6 +173,7 @@ def test_a_sweep_over_data_sets_says_which_table_is_whose(capsys):
     assert all(re.search(rf"^\W*npz:{name}.npz", out, re.M) for name in ("one", "two"))
 
 
+@pytest.mark.slow
 def test_demo_shows_fedseq_ahead_of_fedavg(capsys):
     """The numbers of the table follow from the run folders that the demo leaves."""
     code, out, _ = fedseq(capsys, "demo", "--out", "demo")
@@ -299,6 +302,7 @@ def test_a_file_where_a_folder_is_wanted(capsys, tmp_path):
     assert Path("file").read_text() == "mine"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_prints_the_command_to_continue(capsys, number):
     words = [sys.executable, "-c", "import sys, fedseq.cli; sys.exit(fedseq.cli.main())", "run"]

@@ -35,6 +35,7 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (20, 20))  # seconds; starting Python takes most of one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("raw", [HUGE_BYTEARRAY, DOUBLED, DOUBLED_BY_MEMO, IN_ONE_GO, AS_A_TYPE])
 def test_a_few_bytes_of_a_batch_take_no_time(raw: bytes, tmp_path: Path) -> None:
     assert len(raw) < 500

@@ -26,6 +26,7 @@ def assert_given_once(clients, examples):
     assert np.array_equal(np.sort(np.concatenate(clients)), np.arange(examples))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     alpha=st.sampled_from(ALPHAS),

@@ -63,6 +63,7 @@ def read_what_never_comes(output: Tensor, target: Tensor, folder: Path) -> Tenso
     raise AssertionError("nobody writes")
 
 
+@pytest.mark.slow
 def test_a_worker_that_waits_in_a_system_call_is_replaced(
     task: Task, jobs: list[Job], expected: list[Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +86,7 @@ def compute_for_long(output: Tensor, target: Tensor, folder: Path) -> Tensor:
     return cross_entropy(output, target)
 
 
+@pytest.mark.slow
 def test_a_worker_that_computes_for_long_is_left_alone(
     task: Task, jobs: list[Job], expected: list[Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +98,7 @@ def test_a_worker_that_computes_for_long_is_left_alone(
     engine.close()
 
 
+@pytest.mark.slow
 def test_engines_end_soon_after_a_stop(engine: ProcessEngine, task: Task, jobs: list[Job]) -> None:
     """Also if all workers hang, with an evaluation under way that is still wanted."""
     weights = build(task).vector
@@ -148,6 +151,7 @@ def test_workers_that_were_made_before_one_that_could_not_be_are_ended(
     assert not any(is_running(pid) for pid in made)
 
 
+@pytest.mark.slow
 def test_one_sigterm_ends_a_run_whose_workers_hang(tmp_path: Path) -> None:
     words = ["--dataset", "digits", "--method", "random", "--out", "run", "--engine", "processes", "--workers", "2"]
     started = fedseq("run", *words, "--rounds", "100000")
@@ -184,6 +188,7 @@ class Net(nn.Sequential):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", ["false", "true"])
 def test_one_sigterm_ends_a_run_in_the_middle_of_its_first_chain(gate: str) -> None:
     """With a gate that is the one it is calibrated by."""
@@ -201,6 +206,7 @@ def test_one_sigterm_ends_a_run_in_the_middle_of_its_first_chain(gate: str) -> N
     assert written(Path("run")) == written(Path("alone"))
 
 
+@pytest.mark.slow
 def test_sigterm_ends_pre_training_in_the_background() -> None:
     """A shell without job control starts what is in the background with SIGINT ignored."""
     Path("mynet.py").write_text(WAITING_MODEL)
@@ -241,6 +247,7 @@ class Net(torch.nn.Linear):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "code", "message"), [("serial", 1, "not enough mem"), ("processes", 2, "ran out of mem")]
 )

@@ -32,7 +32,10 @@ from .shell import fedseq, wait_for, written
 from .test_engines import assert_same, fail, kill_yourself, make_jobs
 
 ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
+]
 
 from ray.cluster_utils import Cluster  # noqa: E402
 

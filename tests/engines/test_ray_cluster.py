@@ -16,7 +16,10 @@ from .shell import fedseq, is_running, wait_for, written
 from .test_engines import shared_files
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
+]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from fedseq.runs.prediction import evaluate_run, load_model, predict_run
 from flower.expected import OPTIONS, checksum, lines, on_one_machine, use_client
 from flower.federations import running
 
-pytestmark = pytest.mark.timeout(900)  # real processes, and perhaps a busy machine
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # real processes, and perhaps a busy machine
 
 EVIL = {  # what the attacker does in each round
     1: "weights[:1] = float('nan')",

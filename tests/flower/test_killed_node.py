@@ -7,7 +7,7 @@ import pytest
 from flower.expected import BRIEF, NODES, OPTIONS, checksum, lines, on_one_machine, use_client
 from flower.federations import Running, running
 
-pytestmark = pytest.mark.timeout(900)  # real processes, and perhaps a busy machine
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # real processes, and perhaps a busy machine
 
 
 def test_a_node_killed_in_a_chain_is_passed_over_and_used_again_when_it_is_back(tmp_path):

@@ -12,7 +12,7 @@ from fedseq.basics.errors import FedSeqError
 from flower.expected import BRIEF, NODES, OPTIONS, checksum, lines, on_one_machine
 from flower.federations import running
 
-pytestmark = pytest.mark.timeout(900)  # real processes, and perhaps a busy machine
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # real processes, and perhaps a busy machine
 
 
 def test_a_killed_server_continues_from_its_last_checkpoint(tmp_path):

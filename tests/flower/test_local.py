@@ -22,7 +22,7 @@ from fedseq.flower.deployment.processes import Process
 
 from .federations import Running, free_ports, make, running, use_echo_app
 
-pytestmark = pytest.mark.timeout(900)  # real processes, and perhaps a busy machine
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # real processes, and perhaps a busy machine
 
 LONG = 120.0
 

@@ -20,6 +20,7 @@ from flower.federations import running
 from flower.test_killed_server import server_process
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(900),  # real processes, and perhaps a busy machine
     pytest.mark.skipif(os.environ.get("FEDSEQ_SOAK") != "1", reason="long: make soak"),
 ]

@@ -11,7 +11,7 @@ from fedseq.runs.prediction import evaluate_run
 from flower.expected import NODES, OPTIONS, checksum, lines, on_one_machine
 from flower.federations import Running, running
 
-pytestmark = pytest.mark.timeout(900)  # real processes, and perhaps a busy machine
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # real processes, and perhaps a busy machine
 
 SOAK = os.environ.get("FEDSEQ_SOAK") == "1"
 CASES = [{"algorithm": "fedseq+feddyn+window", "window": 2}] + SOAK * [

@@ -161,6 +161,7 @@ def lose_the_key(federation: Federation, place: Path) -> None:
     assert admission.presence(federation)[1] == "registered"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(2700)  # real processes, and perhaps a very busy machine
 def test_a_site_joins_with_files_of_its_own_and_no_private_key_travels(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -8,8 +8,6 @@ from fedseq.flower.deployment import supernode
 from flower.expected import checksum, lines, on_one_machine, use_client
 from flower.federations import running
 
-pytestmark = pytest.mark.timeout(900)  # real processes, and perhaps a busy machine
-
 KILL_THE_WARM_ONE = """
     warm = os.getppid()
     with open({notes!r}, "a") as notes:
@@ -19,6 +17,8 @@ KILL_THE_WARM_ONE = """
 """
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # real processes, and perhaps a busy machine
 def test_apps_are_forked_off_a_warm_process_and_it_is_started_again_when_it_dies(tmp_path):
     notes = tmp_path / "notes"
     options = {"dataset": "digits", "algorithm": "fedavg", "rounds": 2, "fraction": 1.0, "exemplars": 5}

@@ -17,6 +17,7 @@ CPU = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else "
 needs_kernels = pytest.mark.skipif(available() is not None, reason=f"no fast kernels: {available()}")
 
 
+@pytest.mark.slow
 @needs_kernels
 @pytest.mark.parametrize(("width", "optimisation"), [(4, "-O2"), (8, "-O3"), (8, "-O1"), (16, "-O2")])
 def test_every_width_gives_the_same_bits(width, optimisation, tmp_path, monkeypatch):
@@ -36,6 +37,7 @@ def printed_by(compile_with: list[str], run_with: list[str], folder: Path) -> st
     return ran.stdout
 
 
+@pytest.mark.slow
 @needs_kernels
 @pytest.mark.parametrize(
     ("compile_with", "run_with"),
@@ -76,6 +78,7 @@ def kept(tmp_path: Path) -> dict[Path, int]:
     return {file: file.stat().st_mtime_ns for file in (tmp_path / "cache").glob("kernels-*/*")}
 
 
+@pytest.mark.slow
 @needs_kernels
 def test_it_is_compiled_once_and_a_damaged_library_again(home, tmp_path):
     assert said(POOLING, **home) == "True"
@@ -88,6 +91,7 @@ def test_it_is_compiled_once_and_a_damaged_library_again(home, tmp_path):
     assert kept(tmp_path)[file] > made
 
 
+@pytest.mark.slow
 @needs_kernels
 def test_processes_that_compile_at_the_same_time_do_not_disturb_each_other(home, tmp_path):
     command = [sys.executable, "-c", POOLING]
@@ -122,6 +126,7 @@ def test_a_library_that_another_process_removes_in_between_is_made_anew(
     assert len(looks) == gone + 1
 
 
+@pytest.mark.slow
 @needs_kernels
 def test_a_folder_that_others_can_write_to_is_not_trusted(home, tmp_path):
     assert said(POOLING, **home) == "True"
@@ -135,6 +140,7 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(home, tmp_path):
     assert said(POOLING, **home) == "False"
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_said(home, tmp_path):
     assert said(CONVOLUTION, **{**home, "FEDSEQ_KERNELS": "0"}) == "FEDSEQ_KERNELS=0 is set"
     assert said(CONVOLUTION, **{**home, "PATH": str(tmp_path)}) == "there is no C compiler (cc)"

@@ -246,6 +246,7 @@ def test_what_is_not_finite_stays_in_its_picture(sizes, bad):
     assert not spoilt["weight"].isfinite().all()  # the gate on a client's update sees it
 
 
+@pytest.mark.slow
 @needs_kernels
 def test_memory_does_not_grow():
     small = [layer_and_pictures(*sizes, count=1) for sizes in ((3, 16, 12, 12), (16, 16, 12, 12))]

@@ -144,6 +144,7 @@ def test_a_rule_of_the_users_own_by_name(tmp_path, engine):
     assert own.metrics[0]["loss"] != fedseq.read_run(tmp_path / "plain").metrics[0]["loss"]
 
 
+@pytest.mark.slow
 def test_a_sweep_over_a_rule_of_the_users_own(tmp_path):
     Path("my_rules.py").write_text(RULES)
     words = ["--dataset", "digits", "--rounds", "1", "--num-clients", "20", "--jobs", "1", "--out", "swept"]

@@ -25,6 +25,7 @@ def slice_of_tiny(monkeypatch):
     monkeypatch.setitem(scales.SCALES, "tiny", replace(tiny, longest_pretraining=10))
 
 
+@pytest.mark.slow
 def test_every_artefact_is_made_and_nothing_is_run_twice(slice_of_tiny, capsys):
     only = ["--only", "alpha=0,algorithm=fedavg|fedseq"]
     assert main(["paper", "all", "--yes", "--jobs", "2", *only]) == 0
@@ -90,6 +91,7 @@ def test_wrong_words_are_refused(words, capsys):
 SWEEP = ["sweep", "--algorithm", "fedavg,centralized", "--seed", "0,1", "--model", "mlp", "--out", "s", "--jobs", "2"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_saves_and_goes_on(capsys):
     """Long enough to be caught in the middle, then continued with fewer rounds than were asked for at first."""
     process = subprocess.Popen([*FEDSEQ, *SWEEP, "--rounds", "100000"], stdout=subprocess.PIPE, text=True)
@@ -126,6 +128,7 @@ def started_by(pid):
     return [int(word) for path in Path(f"/proc/{pid}/task").glob("*/children") for word in path.read_text().split()]
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_leaves_no_worker_behind():
     """Its workers save their runs, which go on when it is asked for again."""
     process = subprocess.Popen([*FEDSEQ, *SWEEP, "--rounds", "100000"], stdout=subprocess.DEVNULL)
@@ -153,6 +156,7 @@ def wait_for(condition, seconds=120.0):
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_failing_run_is_told_and_the_others_go_on(capsys):
     """A folder that cannot be written stands for anything that goes wrong in a worker."""
     Path("s").mkdir()

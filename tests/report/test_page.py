@@ -207,6 +207,7 @@ def test_watch_serves_the_page_and_new_numbers_to_this_machine_only(runs):
         server.server_close()
 
 
+@pytest.mark.slow
 def test_watch_cannot_be_kept_busy(runs, monkeypatch):
     """A hundred that say nothing, one that never ends its request, one that does not take its answer."""
     monkeypatch.setattr("fedseq.report.server._Server.patience", 3.0)

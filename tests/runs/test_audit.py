@@ -37,6 +37,7 @@ def forgetful(self: Mechanism, like: Tensor, purpose: str, *keys: int) -> Tensor
     return torch.zeros_like(like) if keys[-1] == 1 else inner(self, like, purpose, *keys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["visit", "round"])
 def test_our_mechanisms_keep_their_promise(mechanism: str) -> None:
     found = audited(dp_mechanism=mechanism)
@@ -49,6 +50,7 @@ def test_our_mechanisms_keep_their_promise(mechanism: str) -> None:
         assert found.successor > 3.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutation", [silent, forgetful])
 def test_a_copy_without_noise_or_with_noise_forgotten_at_one_place_is_found(
     monkeypatch: pytest.MonkeyPatch, mutation: Any
@@ -61,6 +63,7 @@ def test_a_copy_without_noise_or_with_noise_forgotten_at_one_place_is_found(
     assert found.broken
 
 
+@pytest.mark.slow
 def test_a_round_without_noise_is_found_by_the_reader_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Mechanism, "gaussian", silent)
     found = audited(dp_mechanism="round")

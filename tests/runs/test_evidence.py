@@ -152,6 +152,7 @@ class StopBeforeRounds(Quiet):
         raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_damaged_pretraining_is_made_anew(tmp_path):
     """Pre-training of two approximators ends as if nothing had happened, wherever a bit is flipped or a file is cut."""
     options = {**SHORT, "rounds": 1, "approximator": "classifier-last", "metric": "cosine"}

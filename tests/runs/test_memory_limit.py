@@ -60,6 +60,7 @@ def test_the_bits_are_the_same(tmp_path, algorithm, engine):
         assert files_of(bounded.folder) == files_of(free.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["feddyn", "scaffold"])
 def test_an_interrupted_run_continues_under_another_limit(tmp_path, algorithm):
     options = {**OPTIONS, "algorithm": algorithm, "checkpoint_every": 2}
@@ -70,6 +71,7 @@ def test_an_interrupted_run_continues_under_another_limit(tmp_path, algorithm):
     assert files_of(tmp_path / "cut") == files_of(free.folder)
 
 
+@pytest.mark.slow
 def test_a_killed_run_continues(tmp_path):
     options = {**OPTIONS, "algorithm": "scaffold", "rounds": 30, "checkpoint_every": 3, "memory_limit": 0.0}
     whole = fedseq.run(options, tmp_path / "whole")
@@ -85,6 +87,7 @@ def test_a_killed_run_continues(tmp_path):
     assert files_of(tmp_path / "cut") == files_of(whole.folder)
 
 
+@pytest.mark.slow
 def test_no_more_than_the_limit_is_held(tmp_path):
     options = {**OPTIONS, "algorithm": "feddyn", "rounds": 8}
     free, bounded = Watch(), Watch()

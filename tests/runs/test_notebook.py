@@ -58,6 +58,7 @@ def test_outside_of_a_notebook_nothing_is_shown() -> None:
     assert default_reporter() is QUIET
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_a_bar_and_the_run() -> None:
     code = "import fedseq\nfedseq.run(algorithm='fedavg', rounds=2, num_clients=10, engine='serial', folder='run')"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])

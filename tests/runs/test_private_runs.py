@@ -118,6 +118,7 @@ train(Path({folder!r}), "fedseq", checkpoint_every=1, **VISITS)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_same_noise(tmp_path: Path) -> None:
     """A visit that is made again gives the same bits, so that nothing new is learned; all others have their own."""
     straight = train(tmp_path / "straight", "fedseq", checkpoint_every=1, **VISITS)

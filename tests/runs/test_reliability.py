@@ -48,6 +48,7 @@ def start(*words: object) -> subprocess.Popen:
     return subprocess.Popen([*COMMAND, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_killed_at_any_time_it_ends_with_the_same_bytes(tmp_path, algorithm):
     options = {name: value for name, value in SHORT.items() if name != "method" or "fedseq" in algorithm}
@@ -79,6 +80,7 @@ def _wait_for(condition, seconds=120.0):
         time.sleep(0.0005)
 
 
+@pytest.mark.slow
 def test_killed_inside_the_save_at_most_one_checkpoint_is_lost(tmp_path):
     """A child saves one checkpoint after another; it tells us when it is between open and rename, and we kill it."""
     kills = many(20, 200)
@@ -146,6 +148,7 @@ def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path):
                 each.write_bytes(whole)
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_with_a_message_and_the_last_checkpoint_is_intact(tmp_path):
     """The limit on a file's size stands in for a full disk: the system refuses to write on."""
     limit = 60_000  # the state of small-cnn takes 40 kB; a growing metrics.jsonl gets there after some rounds
@@ -196,6 +199,7 @@ WORDS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=many(700, 7000), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(["run", "run", "run", "ls", "resume", "compare", "evaluate"]), st.lists(WORDS, max_size=6))
 def test_no_command_line_gives_a_traceback(capsys, command, words):
@@ -209,6 +213,7 @@ def test_no_command_line_gives_a_traceback(capsys, command, words):
     capsys.readouterr()
 
 
+@pytest.mark.slow
 @settings(max_examples=many(300, 3000), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.binary(max_size=60)

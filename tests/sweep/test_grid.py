@@ -124,6 +124,7 @@ def test_values_that_diverged_have_no_accuracy_and_come_last(tmp_path):
     assert [row[table.columns.index("final accuracy")] for row in table.rows] == ["50.00%", "diverged"]
 
 
+@pytest.mark.slow
 def test_a_sweep_that_diverged_says_so_each_time(capsys):
     words = ["--algorithm", "fedavg", "--lr", "0.1,1e30", "--rounds", "1", "--num-clients", "20", "--jobs", "1"]
     tables = []

@@ -8,6 +8,7 @@ from . import test_mlflow, test_tensorboard, test_wandb
 from .runs import expected, killed_at_once_and_continued
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_at_once_has_every_point_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MLFLOW_TRACKING_URI", "WANDB_MODE"):
         monkeypatch.delenv(name, raising=False)

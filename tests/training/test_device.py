@@ -40,6 +40,7 @@ def test_what_a_gpu_refuses_is_refused() -> None:
         assert float((there + torch.tensor(1.0)).sum()) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RUNS)
 @pytest.mark.parametrize("workers", [None, 2])
 def test_a_run_on_a_gpu_mixes_no_devices(case: str, workers: int | None, tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ class TestDropout:
         assert run.metrics[0]["clients"] == [[left]]
         assert value == pytest.approx(6.0 * left)
 
+    @pytest.mark.slow
     def test_a_third_of_the_hops_may_fail_and_most_of_them_too(self, tmp_path, clean):
         assert final(train(tmp_path, dropout=0.3)) > final(clean) - 0.03
         assert fedseq.run({**LONG, "rounds": 10}, tmp_path / "most", dropout=0.9).finished
@@ -138,6 +139,7 @@ class TestGate:
     def test_reasons(self, change, weight, loss, reason):
         assert reason_to_reject(change, [torch.zeros(3), torch.tensor([weight])], loss, 2.0) == reason
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("attack", ["nan", "scale:1000"])
     def test_with_the_gate_attackers_do_no_harm_and_are_named(self, tmp_path, clean, attack):
         gated = train(tmp_path, attack=attack)
@@ -151,6 +153,7 @@ class TestGate:
             if attack == "nan":  # a thousand times almost nothing may pass
                 assert not trained & bad
 
+    @pytest.mark.slow
     def test_without_the_gate_nan_stops_the_run_and_large_updates_ruin_it(self, tmp_path, clean):
         with pytest.raises(FedSeqError, match=r"diverged in round \d+, unit \d+, client \d+"):
             fedseq.run(LONG, tmp_path / "nan", attack="nan", gate=False)
@@ -160,6 +163,7 @@ class TestGate:
             ruined = 0.0  # it diverged
         assert ruined < final(clean) - 0.2
 
+    @pytest.mark.slow
     def test_a_clean_run_is_hardly_touched(self, tmp_path, clean):
         gated = train(tmp_path, gate=True)
         hops = sum(line["client_updates"] for run in gated for line in run.metrics)
