@@ -238,7 +238,7 @@ def test_down_leaves_nothing_behind_and_stops_nothing_else(fed):
         # A number that was given to another process since: it has no such mark, and must not be touched.
         record = fed.folder / "processes.json"
         recorded = json.loads(record.read_text())
-        record.write_text(json.dumps({**recorded, "node-9": vars(Process(bystander.pid, "no such mark"))}))
+        record.write_text(json.dumps({**recorded, "node-9": vars(Process(bystander.pid, "0" * 32))}))
         fed.kill(1)
         assert local.down(fed.federation) == ["superlink", "node-0"]
         assert not [process for process in ours if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]

@@ -1,6 +1,5 @@
 """A whole federation on this machine, for trying it: start what is missing, see what runs, stop just that."""
 
-import json
 import socket
 import ssl
 import time
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.files import write_json
+from fedseq.basics.files import read_json, write_json
 from fedseq.flower.deployment import admission, commands, processes
 from fedseq.flower.deployment.federation import LOOPBACK, Federation
 from fedseq.flower.deployment.processes import Process
@@ -210,13 +209,7 @@ def end_of(log: Path) -> str:
 
 def _recorded(federation: Federation) -> dict[str, Process]:
     path = _record_file(federation)
-    if not path.exists():
-        return {}
-    try:
-        recorded = json.loads(path.read_text(encoding="utf-8"))
-        return {name: Process(facts["pid"], facts["mark"]) for name, facts in recorded.items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FedSeqError(f"{path} is damaged ({error}). Stop the processes by hand, and remove it.") from None
+    return {name: processes.recorded(facts, path) for name, facts in (read_json(path) or {}).items()}
 
 
 def _record(federation: Federation, running: dict[str, Process]) -> None:

@@ -1,18 +1,24 @@
 """Processes that outlive the command that started them, and are found again without ever taking another for them.
 
-Numbers are used again, so a process is known by a mark in its environment that nobody else can have. Its helpers
-inherit the mark, and are found by it when they have lost their parent; by descent where an environment cannot be read.
+We end only processes that we started, and a process itself proves that: it carries a mark in its environment that was
+drawn for it, and belongs to our user. A file says which mark to look for, never whom to end: numbers are used again,
+and anybody may have written the file. Helpers inherit the mark, and are found by it when they have lost their parent;
+by descent where an environment cannot be read.
 """
 
 import contextlib
+import re
 import secrets
 import subprocess
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
+
+from fedseq.basics.errors import FedSeqError
 
 MARK = "FEDSEQ_FEDERATION"
 POLL = 0.1
@@ -28,6 +34,17 @@ class Process:
     @property
     def alive(self) -> bool:
         return mark_of(self.pid) == self.mark
+
+
+def recorded(facts: Any, file: Path) -> Process:
+    """The process that `start` wrote into this file; anything that it cannot have written is refused."""
+    match facts:
+        case {"pid": pid, "mark": str(mark)} if type(pid) is int and pid > 0 and re.fullmatch("[0-9a-f]{32}", mark):
+            return Process(pid, mark)
+    raise FedSeqError(
+        f"{file} names a process that fedseq did not start, and none is ended for it. If something of this federation "
+        "still runs, stop it by hand. Then remove the file."
+    )
 
 
 def start(words: Sequence[str], environment: dict[str, str], folder: Path, log: Path) -> Process:
@@ -85,8 +102,11 @@ def family(roots: Collection[Process]) -> set[psutil.Process]:
 
 
 def mark_of(pid: int) -> str | None:
+    """The mark of a process that belongs to our user."""
     try:
-        return psutil.Process(pid).environ().get(MARK)
+        process = psutil.Process(pid)
+        mark = process.environ().get(MARK)
+        return mark if mark and process.username() == psutil.Process().username() else None
     except (psutil.Error, OSError):
         return None
 

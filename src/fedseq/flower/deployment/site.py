@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.files import read_plain, write_atomically, write_json
+from fedseq.basics.files import read_json, read_plain, write_atomically, write_json
 from fedseq.flower.deployment import commands, keys, local, processes
 from fedseq.flower.deployment.kit import Kit, read_kit
 from fedseq.flower.deployment.processes import Process
@@ -71,14 +71,16 @@ def settle(source: Path, folder: Path | None = None, data: str = "", data_dir: s
 
 def stay(site: Site, say: Say) -> None:
     """Keep the node running until we are interrupted; then stop it. One that ends is started again."""
+    started: list[Process] = []
     with _held(site):
         try:
             while True:
                 _wait_until_reachable(site, say)
-                _watch(site, _start(site), say)
+                started = [_start(site)]
+                _watch(site, started[0], say)
                 time.sleep(ASK_AGAIN)
         finally:
-            processes.stop(_recorded(site), local.STOP_SECONDS)
+            processes.stop(started, local.STOP_SECONDS)
 
 
 def unreachable(kit: Kit) -> str:
@@ -190,6 +192,6 @@ def _held(site: Site) -> Iterator[None]:
 
 
 def _recorded(site: Site) -> list[Process]:
-    with contextlib.suppress(OSError, ValueError, TypeError):  # none yet, or cut off by a full disk
-        return [Process(**json.loads(read_plain(site.folder / PROCESS)))]
-    return []
+    path = site.folder / PROCESS
+    found = read_json(path)
+    return [] if found is None else [processes.recorded(found, path)]
