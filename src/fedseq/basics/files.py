@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +17,9 @@ _UNFINISHED = ".fedseq-unfinished"  # ends names that nobody else gives to a fil
 
 def write_atomically(path: Path, content: bytes) -> None:
     """The file is either the old one or the new one, also after a power cut."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{_UNFINISHED}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_UNFINISHED}")  # that nobody can put there first
     try:
-        with _open_for_writing(temporary, os.O_TRUNC) as file:
+        with _open_for_writing(temporary, os.O_EXCL) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
