@@ -31,6 +31,7 @@ def own_folder(tmp_path, monkeypatch, pytestconfig):
     monkeypatch.chdir(tmp_path)
     cache = tmp_path.with_name(f"{tmp_path.name}-cache")
     monkeypatch.setenv("FEDSEQ_CACHE", str(cache))
+    monkeypatch.setenv("XDG_STATE_HOME", str(cache))
     monkeypatch.delenv("FEDSEQ_DATA", raising=False)
     monkeypatch.setattr(os, "fsync", lambda _: None)  # no test cuts the power, and a run waits for the disk ten times
     for library in pytestconfig.stash[COMPILED].glob("kernels-*/*.so"):

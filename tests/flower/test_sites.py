@@ -19,7 +19,7 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
 from fedseq.data import load_dataset
 from fedseq.flower.apps.settings import Settings
-from fedseq.flower.deployment import admission, folder, keys, local, processes, site
+from fedseq.flower.deployment import admission, commands, folder, keys, local, processes, site
 from fedseq.flower.deployment.federation import Federation
 from fedseq.flower.deployment.kit import kit_of, read_kit
 
@@ -61,6 +61,88 @@ def test_a_site_makes_its_key_once_and_keeps_it(made: Federation, tmp_path: Path
     with pytest.raises(FedSeqError, match="not a site's"):
         site.settle(made.kit(1), tmp_path / "thesis")
     assert [file.name for file in (tmp_path / "thesis").iterdir()] == ["text"]
+
+
+def plant(folder: Path) -> None:
+    """Modules under names of ours and of what we need, which leave a trace where they are imported."""
+    trace = f"import pathlib\npathlib.Path({str(folder / 'RAN')!r}).touch()\nraise SystemExit(3)\n"
+    (folder / "fedseq").mkdir()
+    for name in ("fedseq/__init__.py", "flwr.py", "click.py", "json.py", "torch.py"):
+        (folder / name).write_text(trace)
+
+
+def unpacked(federation: Federation, place: Path) -> Path:
+    place.mkdir()
+    for name, text in read_kit(federation.kit(0)).files.items():
+        (place / name).write_text(text)
+    return place
+
+
+@pytest.mark.parametrize("planted", ["node-0", "node-0.pub", "site.json", "process.json", "logs", "json.py", "memory"])
+def test_a_folder_that_holds_more_than_a_kit_is_refused(made: Federation, tmp_path: Path, planted: str) -> None:
+    kit = unpacked(made, tmp_path / "kit")
+    theirs = joined(made, 0, tmp_path / "theirs").folder
+    if planted == "logs":
+        (kit / "logs").mkdir()
+        (kit / "logs" / "node.log").symlink_to(tmp_path / "elsewhere")
+    elif planted == "site.json":
+        (kit / planted).write_text(json.dumps({"data": "", "data_dir": "/etc", "mark": "0" * 32}))
+    elif (theirs / planted).is_file():
+        shutil.copy2(theirs / planted, kit / planted)
+    else:
+        (kit / planted).touch()
+    before = {file: file.stat() for file in kit.rglob("*") if not file.is_symlink()}
+    for source, out in ((kit, None), (made.kit(0), kit)):
+        with pytest.raises(FedSeqError, match=f"holds more than a kit, .* from this account: {planted}"):
+            site.settle(source, out)
+    assert {file: file.stat() for file in kit.rglob("*") if not file.is_symlink()} == before
+    (kit / planted).rename(tmp_path / planted)
+    assert site.settle(kit).data_dir == ""
+    assert site.settle(kit).folder == kit  # it is ours now
+
+
+def test_a_site_is_known_by_what_is_kept_outside_of_it(
+    made: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = unpacked(made, tmp_path / "kit")
+    kit.chmod(0o755)
+    before = site.settle(kit, data_dir="here")
+    assert stat.S_IMODE(kit.stat().st_mode) == 0o700
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of another account"))
+    with pytest.raises(FedSeqError, match="--trust"):
+        site.settle(kit)
+    assert site.settle(kit, trust=True) == before
+    assert site.settle(kit) == before  # from now on without it
+    monkeypatch.undo()
+    with pytest.raises(FedSeqError, match="--trust"):  # its mark is the other account's
+        site.settle(kit)
+
+
+@pytest.mark.slow
+def test_what_we_start_takes_no_module_from_the_folder_it_is_started_in(
+    made: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = joined(made, 0, tmp_path / "site").folder
+    plant(place)
+    monkeypatch.chdir(place)
+    with pytest.raises(FedSeqError, match="could not list keys"):  # as no SuperLink runs
+        admission.presence(made)
+    node = commands.supernode("127.0.0.1:1", 1, "partition-id=0", None)
+    for words in (commands.superlink(made, "127.0.0.1", 1, None), node):
+        process = processes.start([*words, "--help"], commands.environment(place), place, place / "logs" / "node.log")
+        try:
+            assert processes.wait_until(lambda: not process.alive, LONG)  # noqa: B023
+        finally:
+            processes.kill([process])
+        assert "show this help message" in (place / "logs" / "node.log").read_text()
+    assert not (place / "RAN").exists()
+
+
+def test_a_log_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "log").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match=r"log"):
+        processes.start(["sleep", "1000"], dict(os.environ), tmp_path, tmp_path / "log")
+    assert not (tmp_path / "elsewhere").exists()
 
 
 @pytest.mark.parametrize(

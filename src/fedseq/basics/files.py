@@ -19,7 +19,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     """The file is either the old one or the new one, also after a power cut."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_UNFINISHED}")  # that nobody can put there first
     try:
-        with _open_for_writing(temporary, os.O_EXCL) as file:
+        with open_for_writing(temporary, os.O_EXCL) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -54,7 +54,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def append_line(path: Path, record: Mapping[str, Any]) -> bytes:
     """Returns what was written."""
     line = (json.dumps(record) + "\n").encode()
-    with _open_for_writing(path, os.O_APPEND) as file:
+    with open_for_writing(path, os.O_APPEND) as file:
         file.write(line)
     return line
 
@@ -62,11 +62,11 @@ def append_line(path: Path, record: Mapping[str, Any]) -> bytes:
 def cut(path: Path, length: int) -> None:
     """Leave at most so many bytes of the file, if it exists."""
     if path.exists() and path.stat().st_size > length:
-        with _open_for_writing(path, 0) as file:
+        with open_for_writing(path, 0) as file:
             file.truncate(length)
 
 
-def _open_for_writing(path: Path, how: int) -> BinaryIO:
+def open_for_writing(path: Path, how: int) -> BinaryIO:
     """Never through a symbolic link, which someone else may have put there."""
     no_links = getattr(os, "O_NOFOLLOW", 0)  # Windows has none, and hardly any links
     return _open_plain(path, os.O_WRONLY | os.O_CREAT | no_links | how, "wb")

@@ -1,9 +1,17 @@
-"""What a process that works for another one asks of the system."""
+"""Processes that work for another one: how they are started, and what they ask of the system."""
 
 import ctypes
 import os
 import signal
 import sys
+
+
+def python(*words: str) -> list[str]:
+    """The command for another process of this interpreter. It takes no module from the folder that it is started in.
+
+    Such a folder may be anybody's. A model or rule of the user's own is still found there, when it is named.
+    """
+    return [sys.executable, "-P", *words]
 
 
 def end_with_parent(parent: int, number: signal.Signals) -> bool:

@@ -74,6 +74,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     join.add_argument("--data", default="", metavar="SOURCE", help="its own: npz:FILE, folder:DIR or parquet:FILE")
     join.add_argument("--data-dir", default="", metavar="DIR", help="where the files of a named data set are")
     join.add_argument("--out", metavar="DIR", help="folder of the site (default: node-K here)")
+    join.add_argument(
+        "--trust", action="store_true", help="take over the folder of a site that this account did not make"
+    )
     register.add_argument("key", metavar="node-K.pub", help="the public key that the site made")
     register.add_argument("--node", type=int, metavar="K", help="the node, if the key does not name it")
     register.add_argument("--replace", action="store_true", help="in place of the key that the node had")

@@ -52,7 +52,7 @@ def up(arguments: Namespace) -> int:
 
 def join(arguments: Namespace) -> int:
     out = Path(arguments.out) if arguments.out else None
-    found = site.settle(Path(arguments.kit), out, arguments.data, arguments.data_dir)
+    found = site.settle(Path(arguments.kit), out, arguments.data, arguments.data_dir, arguments.trust)
     _say(f"{found.folder}: the site of client {found.kit.node} of {found.kit.nodes}.")
     _say(f"send to the operator, once: {found.public_key}")
     _say(f"and let them compare:       {admission.fingerprint(found.public_key)}")

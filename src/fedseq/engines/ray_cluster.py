@@ -16,6 +16,7 @@ from typing import Any
 
 import ray
 from ray._private import ray_constants, services
+from ray.job_config import JobConfig
 
 from fedseq.basics.cores import usable_cores
 from fedseq.basics.errors import FedSeqError
@@ -26,6 +27,16 @@ _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's future default, without which it warns
 }
+
+
+class _PathsOfOurs(JobConfig):
+    """Keeps Ray from putting our current folder, which may be anybody's, in front of its workers' path.
+
+    Ray does so unless a working folder is sent along. What is to be found where, ray_worker.py tells the workers.
+    """
+
+    def _runtime_env_has_working_dir(self) -> bool:
+        return True
 
 
 @contextlib.contextmanager
@@ -98,7 +109,7 @@ def _reachable(host: str, port: int) -> bool:
 def _init(problem: str, **options: Any) -> None:
     with _environment(_ENVIRONMENT), _our_signals(), warnings.catch_warnings():
         try:
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+            ray.init(job_config=_PathsOfOurs(), log_to_driver=False, logging_level=logging.ERROR, **options)
         except (OSError, RuntimeError, ValueError, AssertionError) as error:  # ConnectionError is an OSError
             ray.shutdown()
             raise FedSeqError(f"{problem}: {error}") from None

@@ -4,7 +4,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from typing import IO, Literal
 
 from fedseq.basics.cores import usable_cores
 from fedseq.basics.errors import FedSeqError
+from fedseq.basics.processes import python
 from fedseq.sweep.assignments import Assignment
 
 TICK = 0.3  # seconds between looks at the running assignments
@@ -49,7 +49,7 @@ class _WorkerProcess:
 
     def _start(self) -> None:
         self.errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - kept open
-        command = [sys.executable, "-m", "fedseq.sweep.worker", str(os.getpid())]
+        command = python("-m", "fedseq.sweep.worker", str(os.getpid()))
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
             start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -5,7 +5,6 @@ import hashlib
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import open_plain, write_atomically
+from fedseq.basics.processes import python
 from fedseq.flower.apps.public_keys import read_key
 from fedseq.flower.deployment import commands, keys
 from fedseq.flower.deployment.federation import GONE, Federation
@@ -118,7 +118,7 @@ def _number(words: str) -> int | None:
 
 def _ask(federation: Federation, *words: str) -> str:
     """In a process of its own, as Flower's client takes its settings from the environment."""
-    command = [sys.executable, "-m", "fedseq.flower.deployment.registration", *words]
+    command = python("-m", "fedseq.flower.deployment.registration", *words)
     environment = commands.environment(federation.folder / "flwr")
     asked = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace")
     if asked.returncode:

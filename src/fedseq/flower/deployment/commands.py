@@ -7,6 +7,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedseq.basics.processes import python
 from fedseq.flower.deployment import runconfig
 from fedseq.flower.deployment.federation import LOOPBACK, Federation
 
@@ -32,7 +33,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def superlink(federation: Federation, listen: str, port: int, database: Path | None) -> list[str]:
-    words = [sys.executable, "-m", "fedseq.flower.deployment.superlink", "--host", listen, "--port", str(port)]
+    words = python("-m", "fedseq.flower.deployment.superlink", "--host", listen, "--port", str(port))
     words += ["--database", str(database)] if database else []
     words += ["--disable-runtime-dependency-installation"]
     if not federation.tls:
@@ -52,7 +53,7 @@ class Trust:
 
 def supernode(superlink: str, port: int, config: str, trust: Trust | None) -> list[str]:
     """On this machine; the port is the one where the node's own helpers ask it for work."""
-    words = [sys.executable, "-m", "fedseq.flower.deployment.supernode", "--superlink", superlink]
+    words = python("-m", "fedseq.flower.deployment.supernode", "--superlink", superlink)
     words += ["--host", LOOPBACK, "--port", str(port), "--node-config", config]
     if trust is None:
         return [*words, "--insecure"]

@@ -188,12 +188,10 @@ def free_port(first: int, step: int = 1) -> int:
 def start(
     federation: Federation, name: str, words: list[str], home: Path, environment: dict[str, str] | None = None
 ) -> Process:
-    """Start and record it, with a new log; the one before is kept."""
-    log, recorded = log_file(federation, name), _recorded(federation)
+    """Start and record it."""
+    recorded = _recorded(federation)
     processes.kill([recorded[name]] if name in recorded else [])  # helpers that it may have left
-    if log.exists():
-        log.replace(log.with_suffix(".old.log"))
-    process = processes.start(words, environment or commands.environment(home), home, log)
+    process = processes.start(words, environment or commands.environment(home), home, log_file(federation, name))
     _record(federation, {**recorded, name: process})
     return process
 

@@ -7,6 +7,7 @@ by descent where an environment cannot be read.
 """
 
 import contextlib
+import os
 import re
 import secrets
 import subprocess
@@ -19,6 +20,7 @@ from typing import Any
 import psutil
 
 from fedseq.basics.errors import FedSeqError
+from fedseq.basics.files import open_for_writing
 
 MARK = "FEDSEQ_FEDERATION"
 POLL = 0.1
@@ -48,9 +50,11 @@ def recorded(facts: Any, file: Path) -> Process:
 
 
 def start(words: Sequence[str], environment: dict[str, str], folder: Path, log: Path) -> Process:
-    """Detached: it has a session of its own, reads nothing, and writes into its log."""
+    """Detached: it has a session of its own, reads nothing, and writes into a new log; the log before is kept."""
     mark = secrets.token_hex(16)
-    with log.open("ab") as output:
+    if log.exists():
+        log.replace(log.with_suffix(".old.log"))
+    with open_for_writing(log, os.O_APPEND) as output:
         child = subprocess.Popen(
             words, env={**environment, MARK: mark}, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             start_new_session=True,

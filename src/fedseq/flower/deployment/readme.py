@@ -69,7 +69,8 @@ send it over a channel that you both trust. At the site:
     fedseq federation join node-K.zip{own}
 
 This makes the site's key, says what to send back, and keeps the site's node connected until Ctrl-C or SIGTERM.
-Everything of the site is in the folder `node-K` that it makes, which has to survive a restart of the machine.
+Everything of the site is in the folder `node-K` that it makes, which has to survive a restart of the machine. So has
+`~/.local/state/fedseq`, by which `join` knows the folder again.
 
 ### 3. The sites' keys, once, on the server's machine
 

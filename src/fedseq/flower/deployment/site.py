@@ -2,13 +2,15 @@
 
 kit.json, ca.crt     what the kit says
 node-K, node-K.pub   the key that was made here; only the second file ever leaves the site
-site.json            where the data is
+site.json            where the data is, and a mark by which we know that the folder is ours
 memory/              what an algorithm keeps between visits
 flwr/, logs/         Flower's own, and what the node says
 """
 
 import contextlib
-import json
+import os
+import re
+import secrets
 import socket
 import ssl
 import time
@@ -17,13 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.files import read_json, read_plain, write_atomically, write_json
+from fedseq.basics.files import read_json, write_atomically, write_json
 from fedseq.flower.deployment import commands, keys, local, processes
 from fedseq.flower.deployment.kit import Kit, read_kit
 from fedseq.flower.deployment.processes import Process
 from fedseq.flower.deployment.runconfig import absolute, refuse_quotes
 
 SETTINGS, PROCESS, LOCK = "site.json", "process.json", "site.lock"
+MARK = "mark"  # in site.json
 ASK_AGAIN = 10.0  # seconds between two tries to be let in
 CONNECT_SECONDS = 10.0
 Say = Callable[[str], None]
@@ -49,21 +52,26 @@ class Site:
         return self.folder / "logs" / "node.log"
 
 
-def settle(source: Path, folder: Path | None = None, data: str = "", data_dir: str = "") -> Site:
-    """The folder of a site, made from its kit or found as it was left; its key is made here, once."""
+def settle(source: Path, folder: Path | None = None, data: str = "", data_dir: str = "", trust: bool = False) -> Site:
+    """The folder of a site, made from its kit or found as it was left; its key is made here, once.
+
+    `trust` takes over a folder that this account has not made a site.
+    """
     kit = read_kit(source)
     folder = (folder or (source if source.is_dir() else Path(f"node-{kit.node}"))).absolute()
-    _refuse_another(kit, folder)
-    before = _settings(folder)
+    _refuse_another(kit, folder, trust)
+    before = read_json(folder / SETTINGS) or {}
     given = {"data": absolute("dataset", data), "data_dir": absolute("data_dir", data_dir)}
-    chosen = {name: value or before.get(name, "") for name, value in given.items()}
+    chosen = {name: value or str(before.get(name, "")) for name, value in given.items()}
     _check_data(kit, chosen["data"])
     refuse_quotes(folder, *chosen.values())
-    for name in ("", "memory", "flwr", "logs"):
-        (folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mark = _own_mark(folder) or _new_mark(folder)
     for name, text in kit.files.items():
         write_atomically(folder / name, text.encode())
-    write_json(folder / SETTINGS, chosen)
+    write_json(folder / SETTINGS, {**chosen, MARK: mark})
+    for name in ("memory", "flwr", "logs"):
+        (folder / name).mkdir(mode=0o700, exist_ok=True)
     site = Site(folder, kit, **chosen)
     keys.ensure_node_key(site.key)
     return site
@@ -109,8 +117,6 @@ def _wait_until_reachable(site: Site, say: Say) -> None:
 
 
 def _start(site: Site) -> Process:
-    if site.log.exists():
-        site.log.replace(site.log.with_suffix(".old.log"))
     config = commands.node_config(
         site.kit.node, site.kit.nodes, site.folder / "memory", data=site.data, **{"data-dir": site.data_dir}
     )
@@ -143,8 +149,10 @@ def _watch(site: Site, process: Process, say: Say) -> None:
         raise FedSeqError(f"the node did not start. Its log ends:\n{local.end_of(site.log)}")
 
 
-def _refuse_another(kit: Kit, folder: Path) -> None:
-    if not folder.exists() or not any(folder.iterdir()):
+def _refuse_another(kit: Kit, folder: Path, trust: bool) -> None:
+    """A folder that is not ours holds a kit and nothing else: its key and its data would be somebody else's choice."""
+    held = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
+    if not held:
         return
     try:
         there = read_kit(folder)
@@ -152,6 +160,33 @@ def _refuse_another(kit: Kit, folder: Path) -> None:
         raise FedSeqError(f"{folder} exists and is not a site's. Choose another folder with --out.") from None
     if there != kit:
         raise FedSeqError(f"{folder} is the site of another kit. Choose another folder with --out.")
+    more = ", ".join(sorted(held - set(kit.files)))
+    if more and not trust and not _own_mark(folder):
+        raise FedSeqError(
+            f"{folder} holds more than a kit, and was not joined from this account: {more[:200]}. Nothing of it was "
+            f"used. Remove all but {' and '.join(kit.files)}, or join with the zip file; if it is a site of your own, "
+            "add --trust."
+        )
+
+
+def _own_mark(folder: Path) -> str:
+    """The mark of a site that this account has made; empty for another folder, from which every file may be forged."""
+    mark = str((read_json(folder / SETTINGS) or {}).get(MARK, ""))
+    return mark if re.fullmatch("[0-9a-f]{32}", mark) and (_own_marks() / mark).exists() else ""
+
+
+def _new_mark(folder: Path) -> str:
+    """Kept in the folder, which is closed to others for it, and outside."""
+    mark = secrets.token_hex(16)
+    folder.chmod(0o700)
+    _own_marks().mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_atomically(_own_marks() / mark, f"{folder}\n".encode())
+    return mark
+
+
+def _own_marks() -> Path:
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "fedseq" / "sites"
 
 
 def _check_data(kit: Kit, data: str) -> None:
@@ -166,16 +201,6 @@ def _check_data(kit: Kit, data: str) -> None:
         raise FedSeqError("this federation's sites take parts of a named data set: leave --data out.")
     if data:
         load_labelled(data)
-
-
-def _settings(folder: Path) -> dict[str, str]:
-    try:
-        found = json.loads(read_plain(folder / SETTINGS))
-        return {name: str(found[name]) for name in ("data", "data_dir")}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise FedSeqError(f"{folder / SETTINGS} is damaged ({error!r}). Remove it, and name the data again.") from None
 
 
 @contextlib.contextmanager

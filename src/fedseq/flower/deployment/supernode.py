@@ -12,6 +12,8 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+from fedseq.basics.processes import python
+
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.2, 3.0  # seconds between two looks for work; the longest is Flower's
 PAUSE_A_NODE = 0.1  # so that all nodes together ask ten times a second: the SuperLink needs 20 ms to answer
 BUSY_SECONDS = 60.0  # after which a node without work asks as seldom as Flower's
@@ -32,7 +34,7 @@ def main() -> None:
 
 def start_executor(command: list[str]) -> Any:
     """Flower's helper, which starts an app for each message, with our way to do so."""
-    words = [sys.executable, "-m", "fedseq.flower.deployment.executor", *command[1:]]
+    words = python("-m", "fedseq.flower.deployment.executor", *command[1:])
     return subprocess.Popen(words, env={**os.environ, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(SHORTEST_PAUSE / 2)})
 
 
