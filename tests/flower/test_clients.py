@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedseq import FedSeqError
 from fedseq.data import load_dataset
 from fedseq.flower.apps.settings import Settings
 from fedseq.runs.prediction import evaluate_run, load_model, predict_run
@@ -96,3 +97,6 @@ def test_clients_with_files_of_their_own(tmp_path):
     np.save(tmp_path / "new.npy", digits.x_test[:3])
     found = predict_run(trained, tmp_path / "new.npy")
     assert [row.class_name in "0123456789" for row in found] == [True] * 3
+    np.savez(tmp_path / "server.npz", x=digits.x_train, y=digits.y_train)
+    with pytest.raises(FedSeqError, match="was run on other data"):
+        evaluate_run(trained)

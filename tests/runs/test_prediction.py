@@ -1,16 +1,19 @@
 """A trained model is used where its data is not: from a run folder, from its weights alone, in other programs."""
 
+import hashlib
 import io
 import json
 import os
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import fedseq
@@ -120,6 +123,66 @@ def test_other_labelled_examples_can_be_evaluated_on(run: Path) -> None:
         assert evaluate_run(where, data="npz:more.npz")[0].accuracy == pytest.approx(right)
     with pytest.raises(FedSeqError, match="name labelled examples"):
         evaluate_run(run / "weights.safetensors")
+
+
+def visits(rows: int = 60) -> list[str]:
+    """Lines of a table with a number and a class that follows from it, in an order that nothing follows from."""
+    return [
+        f"{number},{'ill' if number > rows / 2 else 'well'}" for number in np.random.default_rng(0).permutation(rows)
+    ]
+
+
+def write_table(lines: list[str]) -> None:
+    Path("visits.csv").write_text("\n".join(["age,label", *lines]) + "\n")
+
+
+@pytest.mark.parametrize("attack", [None, "label-flip", "late-label-flip:1"])
+def test_a_run_is_evaluated_on_the_data_that_it_began_with_or_not_at_all(attack: str | None) -> None:
+    """Of other rows, or the same in another order, others are held out: the run may have been trained on them."""
+    lines = visits()
+    write_table(lines)
+    attacked: dict[str, Any] = {"attack": attack, "attackers": 0.5} if attack else {}
+    fedseq.run(
+        dataset="csv:visits.csv", holdout=0.3, algorithm="fedavg", num_clients=2, alpha="inf", rounds=1,
+        engine="serial", folder="run", **attacked,
+    )  # fmt: skip
+    accuracy = fedseq.read_run(Path("run")).metrics[-1]["accuracy"]
+    for other in (lines[::-1], lines[:30], [*lines[:-1], "7,ill"]):
+        write_table(other)
+        with pytest.raises(FedSeqError, match="run was run on other data than what is loaded now"):
+            evaluate_run("run")
+    write_table(lines)
+    assert evaluate_run("run")[0].accuracy == accuracy
+    shutil.rmtree("run/checkpoints")  # clients.json says it too
+    assert evaluate_run("run")[0].accuracy == accuracy
+    write_table(lines[::-1])
+    with pytest.raises(FedSeqError, match="run was run on other data"):
+        evaluate_run("run")
+    Path("run/clients.json").unlink()
+    with pytest.raises(FedSeqError, match=r"no longer says which data it was run on: clients\.json is gone"):
+        evaluate_run("run")
+
+
+def test_weights_that_do_not_say_what_they_are_of_take_it_from_the_runs_own_data() -> None:
+    """Files of earlier versions: scaled by another table's mean, every prediction would be another."""
+    write_table(visits())
+    fedseq.run(
+        dataset="csv:visits.csv", holdout=0.3, algorithm="fedavg", num_clients=2, alpha="inf", rounds=1,
+        engine="serial", folder="run",
+    )  # fmt: skip
+    np.save("new.npy", np.array([[3], [50]], np.float32))
+    expected = predict_run("run", "new.npy")
+    tensors = fedseq.read_run("run").weights()
+    save_file(tensors, "run/weights.safetensors")
+    sums = Path("run/SHA256SUMS")
+    digest = hashlib.sha256(Path("run/weights.safetensors").read_bytes()).hexdigest()
+    lines = [f"{digest}  {name}" if name == "weights.safetensors" else line
+             for line in sums.read_text().splitlines() for name in [line.split()[1]]]  # fmt: skip
+    sums.write_text("\n".join(lines) + "\n")
+    assert predict_run("run", "new.npy") == expected
+    write_table(visits(80))
+    with pytest.raises(FedSeqError, match="run was run on other data"):
+        predict_run("run", "new.npy")
 
 
 def test_features_of_a_table_are_given_as_they_are_in_it() -> None:

@@ -12,7 +12,6 @@ from typing import Any
 from fedseq.basics.errors import FedSeqError
 from fedseq.engines import open_engine
 from fedseq.grouping.superclients import refuse_impossible
-from fedseq.options.attacks import parse_attack
 from fedseq.options.config import Config
 from fedseq.options.resolve import resolve
 from fedseq.options.trust import refuse_code
@@ -28,7 +27,7 @@ from fedseq.runs.rounds import final_model, run_rounds
 from fedseq.runs.stopping import Interrupted
 from fedseq.tracking import check_installed, tracked
 from fedseq.training import weights
-from fedseq.training.failures import attackers, poisoned
+from fedseq.training.failures import attackers, honest_at_first, poisoned
 from fedseq.training.jobs import Engine, Task
 from fedseq.training.reporter import QUIET, Reporter, Steadfast
 from fedseq.training.sgd import build, one_thread, refuse_batches_of_one
@@ -156,8 +155,8 @@ def _under_attack_and_watch(parts: Parts) -> Parts:
     """Attackers' data as they falsified it; exemplars where the gate looks at them."""
     config, task = parts.config, parts.task
     falsified = poisoned(config, task.train, task.clients, task.num_classes)
-    late = config.attack is not None and parse_attack(config.attack).honest_rounds > 0
-    task = replace(task, late_labels=falsified.y) if late else replace(task, train=falsified)
+    changed = {"late_labels": falsified.y} if honest_at_first(config) else {"train": falsified}
+    task = replace(task, **changed)
     if watches_exemplars(config):
         if parts.exemplars is None:
             raise FedSeqError(

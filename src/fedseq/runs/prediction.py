@@ -3,31 +3,34 @@
 A run folder or its weights.safetensors alone will do: what the model is and what its inputs are stands in the file.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.identity import function_name
-from fedseq.data import load_labelled
+from fedseq.data import Dataset, load_labelled
 from fedseq.models import Factory, kernels, model_factory, own_factory
 from fedseq.options.config import Config
 from fedseq.options.datasets import OWN
 from fedseq.options.trust import refuse_code
-from fedseq.runs.assembly import read_dataset, split_test, test_of
+from fedseq.runs.assembly import deal, examples_of, read_dataset, split_test, test_of
 from fedseq.runs.card import ModelCard, read_card
-from fedseq.runs.folder import RunFolder
+from fedseq.runs.checkpoints import newest_evidence
+from fedseq.runs.folder import CLIENTS, RunFolder
 from fedseq.runs.inputs import read_inputs
 from fedseq.runs.opening import refuse_edited
 from fedseq.runs.reading import read_run
 from fedseq.training import weights
 from fedseq.training.evaluation import Evaluation, evaluate, predict
-from fedseq.training.examples import Examples
+from fedseq.training.examples import Examples, fingerprint
+from fedseq.training.failures import honest_at_first, poisoned
 from fedseq.training.jobs import Task, check_device
 from fedseq.training.reporter import QUIET, Reporter
 from fedseq.training.sgd import one_thread
@@ -106,7 +109,7 @@ def _card_of_earlier(file: Path, config: Config | None) -> ModelCard:
     """Weights that do not say what they are of, by an earlier version: the run's data set tells."""
     if config is None or config.dataset == OWN or config.model is None:
         raise FedSeqError(f"{file} does not say which model it is of. Make it again with: fedseq run")
-    dataset = read_dataset(config, QUIET)
+    dataset = _data_of(RunFolder(file.parent), config, QUIET)[0]
     kind, scaling = dataset.x_test.dtype.name, (part.tolist() for part in dataset.scale or ())
     return ModelCard(config.model, dataset.shape, kind, dataset.class_names, dataset.mean, dataset.std, *scaling)
 
@@ -153,19 +156,54 @@ def _test_set(
         return _labelled(data, trained.card)
     if config is None:
         raise FedSeqError(f"{folder} has no test set: name labelled examples, as --data npz:FILE or folder:DIR.")
+    files = RunFolder(folder)
     if config.dataset != OWN:
-        chosen = replace(config, data_dir=data_dir or config.data_dir)
-        dataset = read_dataset(chosen, reporter)
-        test = test_of(config, dataset)
-    else:
-        source = RunFolder(folder).read_model().get("test")
-        if not source:
-            raise FedSeqError(
-                f"{folder} was trained in Python, on data that is not kept. "
-                "Name labelled examples, as --data npz:FILE or folder:DIR."
-            )
-        test = _labelled(str(source), trained.card)
-    return split_test(config, test, trained.card.class_names)[1]
+        return _data_of(files, replace(config, data_dir=data_dir or config.data_dir), reporter)[1]
+    source = files.read_model().get("test")
+    if not source:
+        raise FedSeqError(
+            f"{folder} was trained in Python, on data that is not kept. "
+            "Name labelled examples, as --data npz:FILE or folder:DIR."
+        )
+    _, test = split_test(config, _labelled(str(source), trained.card), trained.card.class_names)
+    _refuse_other_data(files, None, test)
+    return test
+
+
+def _data_of(files: RunFolder, config: Config, reporter: Reporter) -> tuple[Dataset, Examples]:
+    """The run's data set, and the part of it that the run is tested on."""
+    dataset = read_dataset(config, reporter)
+    _, test = split_test(config, test_of(config, dataset), dataset.class_names)
+    held = None
+    if config.engine != "flower":
+        train, clients = examples_of(dataset, dataset.x_train, dataset.y_train), deal(config, dataset)
+        if not honest_at_first(config):
+            train = poisoned(config, train, clients, dataset.num_classes)
+        held = train, clients
+    _refuse_other_data(files, held, test)
+    return dataset, test
+
+
+def _refuse_other_data(files: RunFolder, held: tuple[Examples, Sequence[np.ndarray]] | None, test: Examples) -> None:
+    """Refuse data that is not what the run began with: rows that it was trained on may be among those to test with.
+
+    `held` is what its clients hold; None in a federation, whose server knows how much that is and no more.
+    """
+    clients = files.read_clients() or {}
+    began = newest_evidence(files.checkpoints) or clients
+    if "data" not in began:
+        raise FedSeqError(
+            f"{files.path} no longer says which data it was run on: {CLIENTS} is gone. Name labelled examples with "
+            "--data."
+        )
+    train, indices = held or (
+        Examples(test.x[:0], test.y[:0]), [np.zeros(size, np.int64) for size in clients.get("examples", ())]
+    )  # fmt: skip
+    if fingerprint(train, indices, test) != began["data"]:
+        raise FedSeqError(
+            f"{files.path} was run on other data than what is loaded now. Give the data it was started with, or name "
+            "labelled examples with --data."
+        )
 
 
 def _labelled(source: str, card: ModelCard) -> Examples:

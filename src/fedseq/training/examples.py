@@ -4,9 +4,12 @@ Integer pictures stay integers until a batch is made. For models that convolve t
 is what the CPU's convolutions want: taking a picture is then one copy, and nothing is laid out anew per batch.
 """
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +27,17 @@ class Examples:
     def on(self, device: str) -> "Examples":
         """Where a model takes them from; their owners are only counted."""
         return replace(self, x=self.x.to(device), y=self.y.to(device))
+
+
+def fingerprint(train: Examples, clients: Sequence[np.ndarray], test: Examples) -> str:
+    """Of all examples and who holds them: runs and pre-training are recognised by it."""
+    digest = hashlib.sha256()
+    for tensor in (train.x, train.y, test.x, test.y):
+        digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
+    for indices in clients:
+        for first in range(0, len(indices), 1 << 16):  # in pieces: a federation's client may claim to hold millions
+            digest.update(np.ascontiguousarray(indices[first : first + (1 << 16)], dtype=np.int64).data)
+    return digest.hexdigest()[:16]
 
 
 def lay_channels_last(examples: Examples) -> Examples:

@@ -50,6 +50,11 @@ def attackers(config: Config, num_clients: int) -> dict[int, Attack]:
     return {int(client): attack for client in sorted(chosen)}
 
 
+def honest_at_first(config: Config) -> bool:
+    """True if attackers train on true labels until they are trusted."""
+    return config.attack is not None and parse_attack(config.attack).honest_rounds > 0
+
+
 def poisoned(config: Config, train: Examples, clients: Sequence[np.ndarray], num_classes: int) -> Examples:
     """The training data with what attackers made of their own; examples that they share with others are changed too."""
     if config.attack is None or not parse_attack(config.attack).on_data:

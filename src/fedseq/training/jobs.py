@@ -23,7 +23,7 @@ from fedseq.models.adapters import trained_part
 from fedseq.options.attacks import Attack
 from fedseq.options.config import Config
 from fedseq.training.evaluation import Evaluation
-from fedseq.training.examples import Examples
+from fedseq.training.examples import Examples, fingerprint
 from fedseq.training.failures import Skipped
 from fedseq.training.gate import Watch
 from fedseq.training.privacy import Mechanism, for_visits
@@ -59,14 +59,7 @@ class Task:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of all examples and who holds them: runs and pre-training are recognised by it."""
-        digest = hashlib.sha256()
-        for tensor in (self.train.x, self.train.y, self.test.x, self.test.y):
-            digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
-        for indices in self.clients:
-            for first in range(0, len(indices), 1 << 16):  # in pieces: a federation's client may claim to hold millions
-                digest.update(np.ascontiguousarray(indices[first : first + (1 << 16)], dtype=np.int64).data)
-        return digest.hexdigest()[:16]
+        return fingerprint(self.train, self.clients, self.test)
 
     def on(self, device: str) -> "Task":
         check_device(device)
