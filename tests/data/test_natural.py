@@ -161,6 +161,50 @@ def test_features_are_scaled_by_those_that_are_trained_on(tmp_path: Path) -> Non
     assert dataset.scaled(dataset.x_train).tolist() == [[-1.0, 0.0], [1.0, 0.0]]
 
 
+def _column(tmp_path: Path, form: str, values: Any) -> Dataset:
+    """A table of one feature, read with a fifth held out."""
+    labels = [n % 2 for n in range(len(values))]
+    if form == "csv":
+        rows = [f"{value},{label}" for value, label in zip(values, labels, strict=True)]
+        return _read(dataset=_csv(tmp_path / "a.csv", "age,label", rows), holdout=0.2, num_clients=2)[0]
+    pq.write_table(pa.table({"age": values, "label": labels}), tmp_path / "a.parquet")
+    return _read(dataset=f"parquet:{tmp_path}/a.parquet", holdout=0.2, num_clients=2)[0]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize(("start", "step"), [(1_700_000_000, 60), (1_700_000_000_000, 1), (123_456_789, 1), (1e8, 0.1)])
+def test_where_a_column_begins_does_not_matter(tmp_path: Path, form: str, start: float, step: float) -> None:
+    """Unix times, long numbers, prices: what is scaled to mean 0 and deviation 1 is the same for any start."""
+    numbers = np.random.default_rng(0).permutation(100)
+    from_zero, far_away = (
+        _column(tmp_path, form, [first + step * n for n in numbers.tolist()]) for first in (0, start)
+    )
+    for near, far in ((from_zero.x_train, far_away.x_train), (from_zero.x_test, far_away.x_test)):
+        np.testing.assert_allclose(far_away.scaled(far), from_zero.scaled(near), atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("values", "left"),
+    [
+        ([2**60 + n for n in range(100)], 1),  # of 256 neighbours one is a number in double precision
+        ([*range(79), 10**15], r"\d"),  # beside such a range all others are zero
+        ([n * 1e-300 for n in range(100)], 1),
+    ],
+)
+def test_values_that_become_one_are_said_by_their_column(tmp_path: Path, form: str, values: Any, left: Any) -> None:
+    with pytest.warns(UserWarning, match=rf"'age' has \d+ different values, and the model can tell only {left} of"):
+        _column(tmp_path, form, values)
+
+
+def test_ordinary_columns_are_read_without_a_word(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """Ten thousand random numbers, of which few become one in single precision; a constant that has no exact mean."""
+    _column(tmp_path, "csv", np.random.default_rng(0).random(10_000).tolist())
+    constant = _column(tmp_path, "csv", [0.1] * 50)
+    assert not constant.scaled(constant.x_train).any()
+    assert not recwarn.list
+
+
 def test_people_are_held_out_whole_whoever_the_clients_are(tmp_path: Path) -> None:
     rows = [
         f"{person}-{visit},{person},{person}{visit}{n},{n}" for person in range(4) for visit in (1, 2) for n in (0, 1)
@@ -181,6 +225,7 @@ def test_people_are_held_out_whole_whoever_the_clients_are(tmp_path: Path) -> No
         ("who,age,label", ["a,1,0", "b,old,1"], {"clients_by": "who"}, "'age' has 'old' for example 2"),
         ("who,age,label", ["a,1,0", "b,,1"], {"clients_by": "who"}, "'age' has '' for example 2"),
         ("who,age,label", ["a,1,0", "b,inf,1"], {"clients_by": "who"}, "must be finite numbers"),
+        ("who,age,label", ["a,1,0", "b,1e39,1"], {"clients_by": "who"}, "'1e39' for example 2.* of at most 3.4e.38"),
         ("who,age,label", ["a,1,0", "b,2"], {"clients_by": "who"}, "row 2 has 2 values, and there are 3 columns"),
         ("who,age,label", [], {"clients_by": "who"}, "there are no rows"),
         ("who,age,ill", ["a,1,0"], {"clients_by": "who"}, "no column 'label' with the classes"),

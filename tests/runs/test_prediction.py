@@ -209,22 +209,32 @@ def test_features_of_a_table_are_given_as_they_are_in_it() -> None:
     np.testing.assert_allclose(run_torchscript(Path("run/model.pt"), new), expected, atol=1e-4)
 
 
-def test_a_year_is_exported_as_exactly_as_it_is_scaled() -> None:
-    """Large beside its spread: 1700000000 and 1700000001 differ, though not among numbers of single precision."""
+def test_unix_times_are_learnt_predicted_and_exported_exactly() -> None:
+    """Large beside their spread: 1700000000 and 1700000100 differ, though not among numbers of single precision."""
     seconds = 1_700_000_000 + np.arange(60) * 100
     lines = [f"{second},{'late' if second > seconds[30] else 'early'}" for second in seconds]
     Path("log.csv").write_text("\n".join(["second,state", *lines]) + "\n")
     fedseq.run(
         dataset="csv:log.csv", label_column="state", holdout=0.3, algorithm="fedavg", num_clients=2, alpha="inf",
-        rounds=1, engine="serial", folder="run",
+        rounds=20, engine="serial", folder="run",
     )  # fmt: skip
+    assert fedseq.read_run("run").metrics[-1]["accuracy"] > 0.8
     export_run("run", "torchscript")
+    export_run("run", "onnx")
     told = json.loads(Path("run/model.json").read_text())
-    new = seconds[[3, 40], None].astype(np.float32)
+    new = seconds[28:33, None].astype(np.float64)
     with torch.no_grad():
-        scaled = (new.astype(np.float64) - told["centre"]) / told["spread"]
+        scaled = (new - told["centre"]) / told["spread"]
         expected = fedseq.load_model("run")(torch.from_numpy(scaled).float())
+    assert len(np.unique(expected[:, 0])) == len(new)
     np.testing.assert_allclose(run_torchscript(Path("run/model.pt"), new), expected, atol=1e-5)
+    np.testing.assert_allclose(run_onnx(Path("run/model.onnx"), new), expected, atol=1e-5)
+    classes = np.array(told["class_names"])[expected.argmax(1)]
+    np.savez("new.npz", x=new, y=np.array([told["class_names"].index(name) for name in classes]))
+    assert [row.class_name for row in predict_run("run", "new.npz")] == classes.tolist()
+    np.save("whole.npy", seconds[28:33, None])
+    assert [row[1:] for row in predict_run("run", "whole.npy")] == [row[1:] for row in predict_run("run", "new.npz")]
+    assert evaluate_run("run", data="npz:new.npz")[0].accuracy == 1
 
 
 def test_a_pipe_is_no_input(run: Path) -> None:

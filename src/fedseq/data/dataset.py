@@ -62,7 +62,8 @@ class Scaling(NamedTuple):
 @dataclass(frozen=True, eq=False)  # arrays have no single truth value, so comparing field by field would fail
 class Dataset:
     name: str
-    x_train: np.ndarray  # uint8 [n, channels, height, width], float32 [n, ...] features, or int64 [n, length] text
+    # uint8 [n, channels, height, width], float32 [n, ...] features (float64 in tables), or int64 [n, length] text
+    x_train: np.ndarray
     y_train: np.ndarray  # int64 [n], 0..classes-1
     x_test: np.ndarray
     y_test: np.ndarray
@@ -73,6 +74,7 @@ class Dataset:
     owners: Owners | None = None  # of clients that exist; None where the examples are dealt
     alike: tuple[int, ...] = ()  # axes over which features share a scale; empty where they are used as they are
     scale: Scaling | None = None
+    features: tuple[str, ...] = ()  # names of the columns of x, in a table
 
     @property
     def is_text(self) -> bool:

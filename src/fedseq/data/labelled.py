@@ -38,7 +38,7 @@ ClassNames = tuple[str, ...]
 
 @dataclass(frozen=True, eq=False)  # as for Dataset, comparing field by field would fail
 class Labelled:
-    x: np.ndarray  # uint8 [n, channels, height, width], or float32 [n, ...] features
+    x: np.ndarray  # uint8 [n, channels, height, width], or float32 or float64 [n, ...] features
     y: np.ndarray  # int64 [n], 0..classes-1
     class_names: ClassNames
 
@@ -50,12 +50,15 @@ def check_labelled_name(source: str) -> None:
         raise unknown("set of examples", source, LABELLED_SOURCES)
 
 
-def load_labelled(source: str, class_names: ClassNames | None = None) -> Labelled:
-    """Reads one set. `class_names` are those that the server names; without them, the set itself says what they are."""
+def load_labelled(source: str, class_names: ClassNames | None = None, features: str = "float32") -> Labelled:
+    """Reads one set, with features of this type.
+
+    `class_names` are those that the server names; without them, the set itself says what they are.
+    """
     check_labelled_name(source)
     kind, _, place = source.partition(":")
     try:
-        return _READERS[kind](expanded(place), class_names)
+        return _READERS[kind](expanded(place), class_names, features)
     except (OSError, MemoryError) as error:  # what the readers do not foresee, such as a folder without permission
         raise FedSeqError(f"{place} cannot be read: {str(error) or 'it does not fit into memory'}.") from error
 
@@ -67,14 +70,14 @@ def expanded(place: str) -> Path:
         raise FedSeqError(f"{place}: no such user's home is known here. Write out the whole path.") from error
 
 
-def _read_npz(path: Path, class_names: ClassNames | None) -> Labelled:
+def _read_npz(path: Path, class_names: ClassNames | None, features: str) -> Labelled:
     refuse_web_page(path)
     with opened_npz(path) as stored:
         x_key, y_key = _choose_pair(path, stored.files)
         x, y = member(path, stored, x_key), member(path, stored, y_key)
     check_labels(path, y_key, y, x)
     names = _class_names(path, y, class_names)
-    return Labelled(checked_inputs(path, x_key, x), y.astype(np.int64), names)
+    return Labelled(checked_inputs(path, x_key, x, features), y.astype(np.int64), names)
 
 
 def _choose_pair(path: Path, present: list[str]) -> tuple[str, str]:
@@ -90,7 +93,7 @@ def _choose_pair(path: Path, present: list[str]) -> tuple[str, str]:
     )
 
 
-def _read_folder(root: Path, class_names: ClassNames | None) -> Labelled:
+def _read_folder(root: Path, class_names: ClassNames | None, features: str) -> Labelled:
     require_folder(root)
     present = tuple(place.name for place in class_folders(root))
     if {"train", "test"} <= set(present) - set(class_names or ()):
@@ -104,7 +107,7 @@ def _read_folder(root: Path, class_names: ClassNames | None) -> Labelled:
     return Labelled(arrays.x_train, arrays.y_train, class_names)
 
 
-def _read_parquet(path: Path, class_names: ClassNames | None) -> Labelled:
+def _read_parquet(path: Path, class_names: ClassNames | None, features: str) -> Labelled:
     return read_pictures(path, None, class_names)
 
 

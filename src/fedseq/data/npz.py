@@ -176,15 +176,15 @@ def refuse_negative(path: Path, key: str, labels: np.ndarray) -> None:
         raise FedSeqError(f"{path}: {key} has the label {labels.min()}; classes are numbered from 0.")
 
 
-def checked_inputs(path: Path, key: str, x: np.ndarray) -> np.ndarray:
+def checked_inputs(path: Path, key: str, x: np.ndarray, kind: str = "float32") -> np.ndarray:
     if x.dtype == np.uint8:
         return x.astype(np.int64) if x.ndim == 2 else _pictures(path, key, x)
     if not np.issubdtype(x.dtype, np.floating):
         raise FedSeqError(f"{path}: {key} is {x.dtype}; pictures must be uint8 and features floating point.")
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused below
-        features = x.astype(np.float32)
+    with np.errstate(over="ignore"):  # what the type cannot hold becomes infinite, and is refused below
+        features = x.astype(kind)
     if not np.isfinite(features).all():
-        raise FedSeqError(f"{path}: {key} has values that are not finite numbers in float32 (NaN or infinite).")
+        raise FedSeqError(f"{path}: {key} has values that are not finite numbers in {kind} (NaN or infinite).")
     return features
 
 

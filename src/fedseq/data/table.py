@@ -4,7 +4,8 @@ csv:FILE      a header and lines of values, separated by commas, semicolons or t
 parquet:FILE  a table of numbers and words, or pictures as Hugging Face stores them; * stands for several files
 
 Columns that are asked for (--clients-by, --holdout-by) and the class are no features. Features are brought to mean 0
-and standard deviation 1 over the training examples.
+and standard deviation 1 over the training examples, and stay in double precision until then: two days of this year,
+in seconds since 1970, are one number in single precision.
 """
 
 import csv
@@ -19,12 +20,13 @@ from fedseq.basics.files import open_plain
 from fedseq.data.dataset import Arrays, Column, Dataset, Progress, Wanted, half_scaled
 from fedseq.data.guard import refuse_web_page
 from fedseq.data.labelled import matching, read_pictures
-from fedseq.data.natural import column_values
+from fedseq.data.natural import LARGEST_EXACT, column_values, warn_of_merged
 from fedseq.data.parquet import IMAGE_COLUMNS, column_names, read_columns
 
 Columns = Mapping[str, Sequence[object] | np.ndarray]
 _SEPARATORS = ",;\t"
 _LABEL = "label"
+LARGEST_FEATURE = float(np.finfo(np.float32).max)
 
 
 def load_csv(name: str, path: Path, wanted: Wanted, progress: Progress) -> Dataset:
@@ -63,7 +65,8 @@ def from_columns(name: str, where: str, columns: Columns, wanted: Wanted) -> Dat
     x = np.stack([_numbers(where, key, values) for key, values in features.items()], axis=1)
     nothing = (x[:0], y[:0].astype(np.int64))
     return Dataset(
-        name, x, y.astype(np.int64), *nothing, tuple(map(str, classes.tolist())), (), (), asked, alike=(0,)
+        name, x, y.astype(np.int64), *nothing, tuple(map(str, classes.tolist())), (), (), asked, alike=(0,),
+        features=tuple(features),
     )  # fmt: skip
 
 
@@ -83,15 +86,18 @@ def _present(where: str, name: str, present: Mapping[str, object] | Sequence[str
 
 def _numbers(where: str, name: str, values: Sequence[object] | np.ndarray) -> np.ndarray:
     try:
-        found = np.asarray(values).astype(np.float32)
+        found = np.asarray(values).astype(np.float64)
     except (TypeError, ValueError):
-        found = np.array([_number(value) for value in values], dtype=np.float32)
-    if found.ndim != 1 or not np.isfinite(found).all():
-        row = 0 if found.ndim != 1 else int(np.argmin(np.isfinite(found)))
+        found = np.array([_number(value) for value in values])
+    sound = np.abs(found) <= LARGEST_FEATURE
+    if found.ndim != 1 or not sound.all():
+        row = 0 if found.ndim != 1 else int(np.argmin(sound))
         raise FedSeqError(
             f"{where}: column '{name}' has {str(values[row])!r:.40} for example {row + 1}, and features must be finite "
-            "numbers. Leave the column out, code it as numbers, or fill in what is missing."
+            "numbers of at most 3.4e+38. Leave the column out, code it as numbers, or fill in what is missing."
         )
+    if (np.abs(found) > LARGEST_EXACT).any():
+        warn_of_merged(where, name, len(set(np.asarray(values).tolist())), len(np.unique(found)))
     return found
 
 

@@ -43,6 +43,7 @@ class Parts:
     names: tuple[str, ...] = ()  # of clients that exist, those that are only tested with at the end
     class_names: tuple[str, ...] = ()  # none where the targets are numbers
     scale: Scaling | None = None  # of features
+    stored: str = ""  # the type of inputs before they are scaled; empty where they are given as they are used
     dataset_digest: str = ""  # of data without a published name, by which runs on the same are recognised
     test_source: str = ""  # where the test set was read from, if that is no data set: npz:FILE, folder:DIR, ...
 
@@ -94,8 +95,9 @@ def assemble(config: Config, dataset: Dataset, clients: Sequence[np.ndarray], al
     classes = dataset.class_names
     digest = "" if config.dataset in CATALOG else _digest_of(dataset)
     parts = Parts(
-        config, task, algorithm, exemplars, names=names, class_names=classes, scale=dataset.scale, dataset_digest=digest
-    )
+        config, task, algorithm, exemplars, names=names, class_names=classes, scale=dataset.scale,
+        stored=dataset.x_test.dtype.name, dataset_digest=digest,
+    )  # fmt: skip
     return with_kernels(parts)
 
 

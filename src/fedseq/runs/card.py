@@ -15,14 +15,14 @@ from fedseq.training import weights
 
 KEY = "fedseq"  # in the metadata; a single one, as the order of several is not always the same
 MOST_NUMBERS = 2**28  # of one input
-DTYPES = ("uint8", "float32", "int64")
+DTYPES = ("uint8", "float32", "float64", "int64")
 
 
 @dataclass(frozen=True)
 class ModelCard:
     model: str  # a name of ours, package.module:Class, or "own" for one that was given in Python
     shape: tuple[int, ...]  # of one input
-    dtype: str  # of inputs as they are stored: uint8 are pictures
+    dtype: str  # of inputs as they are stored: uint8 are pictures, float64 are rows of a table
     class_names: tuple[str, ...]  # in the order of the outputs; none where the targets are numbers
     mean: tuple[float, ...] = ()  # per channel, of pixels scaled to 0..1; none where inputs are used as they are
     std: tuple[float, ...] = ()
@@ -48,7 +48,7 @@ def card_of(parts: Parts) -> ModelCard:
     test = parts.task.test
     scaling = (part.tolist() for part in parts.scale or ())
     return ModelCard(
-        str(parts.config.model), tuple(test.x.shape[1:]), str(test.x.dtype).removeprefix("torch."),
+        str(parts.config.model), tuple(test.x.shape[1:]), parts.stored or str(test.x.dtype).removeprefix("torch."),
         parts.class_names, test.mean, test.std, *scaling,
     )  # fmt: skip
 

@@ -117,6 +117,7 @@ def _examples(card: ModelCard) -> Tensor:
     drawn = {
         "uint8": lambda: dice.integers(0, 256, (5, *card.shape), dtype=np.uint8),
         "float32": lambda: _unscaled(card, dice.normal(size=(5, *card.shape))).astype(np.float32),
+        "float64": lambda: _unscaled(card, dice.normal(size=(5, *card.shape))),
         "int64": lambda: np.zeros((5, *card.shape), dtype=np.int64),  # of what range they are, nobody knows
     }
     return torch.from_numpy(drawn[card.dtype]())

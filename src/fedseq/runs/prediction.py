@@ -207,7 +207,7 @@ def _refuse_other_data(files: RunFolder, held: tuple[Examples, Sequence[np.ndarr
 
 
 def _labelled(source: str, card: ModelCard) -> Examples:
-    found = load_labelled(source, card.class_names)
+    found = load_labelled(source, card.class_names, "float64" if card.dtype == "float64" else "float32")
     kind, shape = found.x.dtype.name, found.x.shape[1:]
     if (kind, shape) != (card.dtype, card.shape):
         raise FedSeqError(
