@@ -1,6 +1,7 @@
 """Clients that exist: every source gives back what was stored, whoever holds it, and bad input gets one sentence."""
 
 from collections import Counter
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,47 @@ def test_where_a_column_begins_does_not_matter(tmp_path: Path, form: str, start:
     )
     for near, far in ((from_zero.x_train, far_away.x_train), (from_zero.x_test, far_away.x_test)):
         np.testing.assert_allclose(far_away.scaled(far), from_zero.scaled(near), atol=1e-6)
+
+
+DAY = datetime(2024, 3, 1, 12, 30, 5, 250_000)
+NOON = 1_709_296_205.25  # by `date -u -d '2024-03-01 12:30:05.25' +%s.%N`
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "seconds"),
+    [
+        (DAY, pa.timestamp("ns"), NOON),
+        (DAY, pa.timestamp("us"), NOON),
+        (DAY, pa.timestamp("ms", "Europe/Berlin"), NOON),
+        (DAY.date(), pa.date32(), 1_709_251_200),
+        (DAY.date(), pa.date64(), 1_709_251_200),
+        (datetime(3000, 1, 1), pa.timestamp("us"), 32_503_680_000),
+        (timedelta(hours=2, milliseconds=5), pa.duration("ms"), 7200.005),
+        (timedelta(days=-1), pa.duration("ns"), -86_400),
+    ],
+)
+def test_times_are_read_as_seconds_and_missing_ones_refused(
+    tmp_path: Path, value: Any, kind: Any, seconds: float
+) -> None:
+    later = value + timedelta(days=3)
+    table = pa.table({"when": pa.array([value, later] * 2, kind), "dose": [1, 2, 3, 4], "label": [0, 0, 1, 1]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    source = f"parquet:{tmp_path}/a.parquet"
+    dataset, _ = _read(dataset=source, holdout=0.5, num_clients=1)
+    assert sorted({*dataset.x_train[:, 0], *dataset.x_test[:, 0]}) == [seconds, seconds + 3 * 86_400]
+    assert len(set(column_values("a.parquet", "when", table["when"].to_numpy()))) == 2
+    pq.write_table(table.set_column(0, "when", pa.array([value, None] * 2, kind)), tmp_path / "a.parquet")
+    with pytest.raises(FedSeqError, match="column 'when' has 'NaT' for example 2, and features must be finite"):
+        _read(dataset=source, holdout=0.5, num_clients=1)
+    with pytest.raises(FedSeqError, match="example 2 has no when"):
+        _read(dataset=source, clients_by="when", holdout=0.5)
+
+
+def test_a_time_of_day_is_refused_by_name(tmp_path: Path) -> None:
+    times = pa.array([DAY.time()] * 2, pa.time64("us"))
+    pq.write_table(pa.table({"when": times, "label": [0, 1]}), tmp_path / "a.parquet")
+    with pytest.raises(FedSeqError, match=r"column 'when' has '12:30:05\.250000' for example 1"):
+        _read(dataset=f"parquet:{tmp_path}/a.parquet", holdout=0.5, num_clients=1)
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])

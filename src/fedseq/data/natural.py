@@ -29,6 +29,8 @@ def column_values(where: str, name: str, values: Sequence[object] | np.ndarray) 
         return found.astype(np.int64)
     if found.dtype.kind == "f" and (np.abs(found) <= LARGEST_EXACT).all() and (found == np.rint(found)).all():
         return found.astype(np.int64)
+    if found.dtype.kind in "mM":  # whose values are numbers in Python, or are not, by their precision
+        found = np.where(np.isnat(found), "", found.astype(str))
     words = np.array(["" if _is_missing(value) else str(value).strip() for value in found.tolist()])
     if not words.all():
         raise FedSeqError(f"{where}: example {int(np.argmin(words != '')) + 1} has no {name}; every example needs one.")

@@ -85,8 +85,11 @@ def _present(where: str, name: str, present: Mapping[str, object] | Sequence[str
 
 
 def _numbers(where: str, name: str, values: Sequence[object] | np.ndarray) -> np.ndarray:
+    given = np.asarray(values)
+    if given.dtype.kind in "mM":
+        given = _seconds(given)
     try:
-        found = np.asarray(values).astype(np.float64)
+        found = given.astype(np.float64)
     except (TypeError, ValueError):
         found = np.array([_number(value) for value in values])
     sound = np.abs(found) <= LARGEST_FEATURE
@@ -97,7 +100,16 @@ def _numbers(where: str, name: str, values: Sequence[object] | np.ndarray) -> np
             "numbers of at most 3.4e+38. Leave the column out, code it as numbers, or fill in what is missing."
         )
     if (np.abs(found) > LARGEST_EXACT).any():
-        warn_of_merged(where, name, len(set(np.asarray(values).tolist())), len(np.unique(found)))
+        warn_of_merged(where, name, len(set(given.tolist())), len(np.unique(found)))
+    return found
+
+
+def _seconds(times: np.ndarray) -> np.ndarray:
+    """Dates and timestamps as Unix times, seconds since 1970 in UTC; durations as seconds; what is missing as NaN."""
+    passed, second = times - np.datetime64(0, "s") if times.dtype.kind == "M" else times, np.timedelta64(1, "s")
+    with np.errstate(invalid="ignore"):  # what is missing has no whole seconds, and its rest is NaN
+        whole, rest = np.divmod(passed, second)  # nanoseconds since 1970 are beyond what float64 holds exactly
+    found: np.ndarray = whole + rest / second
     return found
 
 
