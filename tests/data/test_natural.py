@@ -218,6 +218,14 @@ def test_times_are_read_as_seconds_and_missing_ones_refused(
         _read(dataset=source, clients_by="when", holdout=0.5)
 
 
+def test_a_missing_category_is_refused(tmp_path: Path) -> None:
+    """Of a column that stores its words by number, as those of pandas' categories do."""
+    words = pa.array(["b", "a", None, "b"]).dictionary_encode()
+    pq.write_table(pa.table({"who": words, "age": AGES[:4], "label": [0, 0, 1, 1]}), tmp_path / "a.parquet")
+    with pytest.raises(FedSeqError, match="example 3 has no who"):
+        _read(dataset=f"parquet:{tmp_path}/a.parquet", clients_by="who", holdout=0.5)
+
+
 def test_a_time_of_day_is_refused_by_name(tmp_path: Path) -> None:
     times = pa.array([DAY.time()] * 2, pa.time64("us"))
     pq.write_table(pa.table({"when": times, "label": [0, 1]}), tmp_path / "a.parquet")

@@ -82,10 +82,16 @@ def _columns(file: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
         missing = sorted(set(names) - set(read.column_names))
         if missing:
             raise FedSeqError(f"{file}: no column {missing[0]}; it has {', '.join(read.column_names)}.")
-        found = {name: read.column(name).to_numpy(zero_copy_only=False) for name in names}
+        found = {name: _decoded(read.column(name)).to_numpy(zero_copy_only=False) for name in names}
         for values in found.values():
             _check_rows(file, table, len(values))
     return found
+
+
+def _decoded(column: Any) -> Any:
+    """Words that are stored by number, as categories of pandas: `to_numpy` takes a missing number for one of them."""
+    is_dictionary = optional("pyarrow").types.is_dictionary(column.type)
+    return column.cast(column.type.value_type) if is_dictionary else column
 
 
 def encoded_pictures(files: tuple[Path, ...]) -> Iterator[Encoded]:
