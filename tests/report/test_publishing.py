@@ -124,6 +124,24 @@ def test_all_or_nothing(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert not Path("results").exists()
 
 
+@pytest.mark.parametrize("name", ["weights.safetensors", "clients.json", "superclients.json"])
+def test_a_damaged_run_is_healed_before_it_is_published(
+    run: Run, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = run.folder / name
+    whole = bytearray(file.read_bytes())
+    file.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+    assert main(["publish", "runs", "--to", "results"]) == 2
+    assert f"{name} in runs/mine changed since the run ended" in capsys.readouterr().err
+    assert not Path("results").exists()
+    if name != "superclients.json":  # which a run goes on from: it is not made again
+        assert main(["resume", "runs/mine"]) == 0
+        assert file.read_bytes() == whole
+    else:
+        file.write_bytes(whole)
+    assert published().evaluations == run.evaluations
+
+
 def test_from_inside_its_folder(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(run.folder)
     assert main(["publish", ".", "--to", "../../results"]) == 0

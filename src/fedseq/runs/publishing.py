@@ -56,6 +56,11 @@ def refuse_unpublishable(runs: Sequence[Run], parent: Path) -> None:
             raise FedSeqError(f"{run.folder}: nothing has been evaluated yet, so there is nothing to publish.")
         if "simulated_seconds" in run.metrics[-1] or (run.has_weights and not RunFolder(run.folder).weights.exists()):
             raise FedSeqError(f"{run.folder} is published already, or its model is gone. Publish the run itself.")
+        if run.finished and (damaged := RunFolder(run.folder).damaged()):
+            raise FedSeqError(
+                f"{' and '.join(damaged)} in {run.folder} changed since the run ended. Put it back, or write it anew "
+                f"from the last checkpoint: fedseq resume {run.folder}"
+            )
         if (parent / _name(run)).exists():
             raise FedSeqError(f"{parent / _name(run)} exists, and results are never overwritten. Move it away first.")
         if _name(run) in named:
