@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedseq.options.algorithm_names import parse_algorithm
+from fedseq.options.grammar import parse_algorithm
 from fedseq.options.resolve import resolve
 
 

@@ -15,7 +15,7 @@ CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
 # Each package may import itself and what stands above it in the list of CONTRIBUTING.md.
 ORDER = re.findall(r"^    (\w+)/ ", CONTRIBUTING.read_text().split("## Where things are")[1].split("\n## ")[0], re.M)
 LEVEL = {name: level for level, name in enumerate(ORDER)}
-REPORT_KNOWS = ("basics.", "options.", "runs.folder", "runs.reading")
+REPORT_KNOWS = ("basics.", "options.", "simulation.", "runs.folder", "runs.reading")
 OPTIONAL = {
     "ray": "engines", "wandb": "tracking", "mlflow": "tracking", "flwr": "flower", "pyarrow": "data", "PIL": "",
     "onnx": "", "onnxruntime": "",

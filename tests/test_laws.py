@@ -19,7 +19,7 @@ from fedseq import FedSeqError, algorithms
 from fedseq.algorithms.base import FEDAVG, aggregate, initial_state
 from fedseq.basics import seeds
 from fedseq.engines.serial import open_serial
-from fedseq.options.algorithm_names import AlgorithmName, parse_algorithm
+from fedseq.options.grammar import AlgorithmName, parse_algorithm
 from fedseq.options.resolve import resolve
 from fedseq.options.tables import AVERAGES, ENGINES, SERVER_RULES, Row
 from fedseq.runs.reading import read_run

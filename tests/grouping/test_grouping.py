@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 from fedseq.basics.errors import FedSeqError
 from fedseq.grouping import group_clients
 from fedseq.grouping.methods import deal
-from fedseq.options.criteria import check_criterion, default_metric, valid_criteria, valid_metrics
-from fedseq.options.tables import APPROXIMATORS, METHODS, METRICS
+from fedseq.options.tables import (
+    APPROXIMATORS,
+    METHODS,
+    METRICS,
+    check_criterion,
+    default_metric,
+    valid_criteria,
+    valid_metrics,
+)
 
 PAIRS = [(m, t, p) for m in METHODS for p in (True, False) for t in valid_metrics(m, p)]
 

@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.options.config import OPTIONS
-from fedseq.options.lookup import all_options, differences
+from fedseq.options.config import OPTIONS, all_options, differences
+from fedseq.options.config_files import coerce, read_yaml, to_yaml
 from fedseq.options.option import flag
 from fedseq.options.resolve import recorded, resolve
 from fedseq.options.tables import AVERAGES, LOCAL_RULES, SERVER_RULES, TOPOLOGIES
-from fedseq.options.text import coerce, read_yaml, to_yaml
 
 
 def test_defaults_of_the_paper():

@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from fedseq.cli import main
+from fedseq.options.config_files import presets, read_preset
 from fedseq.options.resolve import resolve
-from fedseq.options.text import presets, read_preset
 from fedseq.sweep.grid import plan_grid
 
 

@@ -14,8 +14,8 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
 from fedseq.grouping.limits import cut
 from fedseq.options import tables
-from fedseq.options.criteria import valid_criteria
-from fedseq.options.ranges import POSITIVE
+from fedseq.options.config_files import coerce
+from fedseq.options.option import POSITIVE
 from fedseq.options.resolve import resolve
 from fedseq.options.tables import (
     AVERAGES,
@@ -28,8 +28,8 @@ from fedseq.options.tables import (
     Metric,
     Parameter,
     Rule,
+    valid_criteria,
 )
-from fedseq.options.text import coerce
 from fedseq.runs.folder import RunFolder
 
 SHORT = {"dataset": "digits", "rounds": 2, "engine": "serial", "num_clients": 20}

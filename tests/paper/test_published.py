@@ -53,7 +53,7 @@ def test_rows_of_the_experiments_are_the_rows_of_the_tables(name):
 
 
 def test_table_4_is_found_by_our_names():
-    from fedseq.options.criteria import valid_criteria
+    from fedseq.options.tables import valid_criteria
     from fedseq.paper.published import TABLE_4, published_quality
 
     assert published_quality("cifar10", "confidence", "kl", "greedy") == (0.271, 0.870)

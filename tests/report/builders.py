@@ -6,8 +6,8 @@ from pathlib import Path
 from fedseq import __version__
 from fedseq.algorithms import build
 from fedseq.algorithms.base import signature
+from fedseq.options.config_files import to_yaml
 from fedseq.options.resolve import resolve
-from fedseq.options.text import to_yaml
 
 CLIENTS, CLASSES = 8, 4
 SUPERCLIENTS = [[0, 1, 2, 3], [4, 5, 6, 7]]

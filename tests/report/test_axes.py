@@ -3,10 +3,10 @@
 import pytest
 
 from fedseq.cli import main
-from fedseq.options.clock import WhatIf
 from fedseq.report import figures
 from fedseq.report.costs import AXES, Spent, mean_spent
 from fedseq.runs.reading import read
+from fedseq.simulation.clock import WhatIf
 
 from .builders import make_run
 

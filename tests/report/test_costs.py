@@ -12,9 +12,9 @@ import fedseq
 from fedseq.algorithms.base import Algorithm
 from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError
-from fedseq.options.clock import Clock, WhatIf
 from fedseq.report.costs import describe_clients, human_bytes, human_seconds, run_costs
 from fedseq.runs.reading import read
+from fedseq.simulation.clock import Clock, WhatIf
 
 from .builders import SUPERCLIENTS, make_run, write
 

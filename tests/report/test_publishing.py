@@ -9,11 +9,11 @@ import pytest
 import fedseq
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
-from fedseq.options.clock import WhatIf
 from fedseq.report.convergence import Bound, compare
 from fedseq.report.costs import run_costs
 from fedseq.report.tables import comparison_csv
 from fedseq.runs.reading import Run, read_details, read_run
+from fedseq.simulation.clock import WhatIf
 
 OPTIONS: dict[str, Any] = {
     "dataset": "digits",

@@ -1,11 +1,12 @@
 from pathlib import Path
 
 import pytest
+from fedseq.options.trackers import TrackerRow
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
 from fedseq.options.resolve import resolve
-from fedseq.options.trackers import TRACKERS, TrackerRow
+from fedseq.options.tables import TRACKERS
 from fedseq.tracking import check_installed, scalars, tracked
 
 from .runs import small_run

@@ -9,8 +9,8 @@ import torch
 
 import fedseq
 from fedseq.basics.errors import FedSeqError
-from fedseq.options.attacks import Attack, number_of_attackers, parse_attack
 from fedseq.options.resolve import resolve
+from fedseq.simulation.attacks import Attack, number_of_attackers, parse_attack
 from fedseq.training.examples import Examples
 from fedseq.training.failures import attackers, poisoned, with_trigger
 

@@ -9,8 +9,8 @@ from torch import nn
 
 import fedseq
 from fedseq.basics.errors import FedSeqError
-from fedseq.options.clock import Clock
 from fedseq.options.resolve import resolve
+from fedseq.simulation.clock import Clock
 from fedseq.training.failures import attackers, failing_hops
 from fedseq.training.gate import limit, reason_to_reject
 from fedseq.training.weights import all_finite

@@ -12,8 +12,8 @@ from torch import nn
 import fedseq
 from fedseq.algorithms.base import FEDAVG
 from fedseq.basics.errors import FedSeqError
-from fedseq.options.attacks import Attack
 from fedseq.options.resolve import resolve
+from fedseq.simulation.attacks import Attack
 from fedseq.training.chains import run_job
 from fedseq.training.evaluation import class_losses
 from fedseq.training.examples import Examples

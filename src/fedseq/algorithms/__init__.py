@@ -17,10 +17,9 @@ from fedseq.algorithms.robust import median, trimmed_mean
 from fedseq.algorithms.scaffold import scaffold
 from fedseq.algorithms.server import fairavg, fedadam, fedavgm, fedyogi
 from fedseq.basics.errors import FedSeqError, unknown
-from fedseq.options.algorithm_names import CENTRALIZED
 from fedseq.options.config import Config
-from fedseq.options.own_code import load_own
-from fedseq.options.tables import AVERAGES, LOCAL_RULES, SERVER_RULES, TOPOLOGIES, Rule
+from fedseq.options.grammar import CENTRALIZED
+from fedseq.options.tables import AVERAGES, LOCAL_RULES, SERVER_RULES, TOPOLOGIES, Rule, load_own
 
 
 def fedavg() -> Algorithm:

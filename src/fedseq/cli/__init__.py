@@ -11,12 +11,10 @@ from typing import Any, NoReturn
 
 from fedseq import __version__
 from fedseq.basics.errors import FedSeqError, harmless, is_out_of_memory, unknown
-from fedseq.options.config import Config
-from fedseq.options.lookup import all_options
+from fedseq.options.config import Config, all_options
+from fedseq.options.config_files import read_preset, read_yaml, refuse_code
 from fedseq.options.option import flag
 from fedseq.options.resolve import resolve
-from fedseq.options.text import read_preset, read_yaml
-from fedseq.options.trust import refuse_code
 from fedseq.runs.folder import CONFIG
 
 FAILED = 1

@@ -8,8 +8,8 @@ from typing import Any
 from fedseq.basics.errors import unknown
 from fedseq.cli import INTERRUPTED
 from fedseq.cli.console import ConsoleReporter, live_progress, make_console, print_table
+from fedseq.options.config_files import coerce
 from fedseq.options.resolve import resolve
-from fedseq.options.text import coerce
 from fedseq.report.convergence import compare, find_bound
 from fedseq.report.tables import comparison_table
 from fedseq.runs.folder import new_folder, refuse_existing_run

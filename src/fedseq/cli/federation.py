@@ -7,7 +7,7 @@ from typing import Any
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import add_config_flags, add_trust, unknown_option
-from fedseq.options.lookup import all_options
+from fedseq.options.config import all_options
 
 EXAMPLE = """fedseq federation init fed --nodes 5 --dataset digits --rounds 20
   fedseq federation up fed        # a SuperLink and 5 SuperNodes on this machine

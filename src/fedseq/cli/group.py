@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import add_config_flags, config_from, given_options
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
+from fedseq.options.conditions import is_natural, spread_of
+from fedseq.options.config_files import coerce
 from fedseq.options.option import flag
-from fedseq.options.text import coerce
-from fedseq.options.uses import is_natural, spread_of
 from fedseq.report.formats import TextTable
 from fedseq.runs.folder import new_folder
 from fedseq.runs.naming import slug

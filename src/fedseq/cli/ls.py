@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli.console import make_console, print_table
-from fedseq.options.uses import spread_of
+from fedseq.options.conditions import spread_of
 from fedseq.report.formats import TextTable
 from fedseq.runs.reading import find_runs, read_run
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fedseq.cli import add_config_flags, config_from
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
-from fedseq.options.uses import is_natural, spread_of
+from fedseq.options.conditions import is_natural, spread_of
 from fedseq.report.formats import TextTable
 
 if TYPE_CHECKING:

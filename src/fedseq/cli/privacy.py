@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import FAILED, add_config_flags, add_trust, options_from
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
+from fedseq.options.conditions import is_natural
 from fedseq.options.config import Config
-from fedseq.options.private import accountant, planned, with_noise
+from fedseq.options.privacy_plan import accountant, planned, with_noise
 from fedseq.options.resolve import resolve
-from fedseq.options.uses import is_natural
 from fedseq.report.formats import TextTable
 
 if TYPE_CHECKING:

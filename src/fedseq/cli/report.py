@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli.compare import add_comparison_arguments, bound_from, runs_from, what_if_from
 from fedseq.cli.console import make_console
-from fedseq.options.trackers import trackers_of
+from fedseq.options.grammar import trackers_of
 from fedseq.runs.folder import RunFolder
 
 if TYPE_CHECKING:

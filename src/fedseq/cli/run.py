@@ -7,8 +7,7 @@ from pathlib import Path
 
 from fedseq.cli import INTERRUPTED, add_config_flags, add_trust, config_from
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
-from fedseq.options.text import presets, to_yaml
-from fedseq.options.trust import names_code
+from fedseq.options.config_files import names_code, presets, to_yaml
 from fedseq.report.formats import TextTable
 from fedseq.runs.enough import best_of
 from fedseq.runs.folder import BEST, RunFolder, refuse_existing_run

@@ -7,7 +7,7 @@ from pathlib import Path
 from fedseq.cli import add_config_flags, add_trust, options_from, preset_from
 from fedseq.cli.console import make_console, print_table
 from fedseq.cli.overview import work_through_visibly
-from fedseq.options.lookup import all_options
+from fedseq.options.config import all_options
 
 EXAMPLE = """fedseq sweep --algorithm centralized,fedavg,fedseq --alpha 0,0.2 --seed 0-2 --rounds 60
   fedseq sweep --lr 0.1,0.03 --method greedy,exchange --rounds 60"""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fedseq.basics.errors import FedSeqError
+from fedseq.options.conditions import partition_of
 from fedseq.options.tables import PARTITIONS
-from fedseq.options.uses import partition_of
 
 Indices = list[np.ndarray]
 

@@ -15,8 +15,7 @@ from fedseq.grouping.approximators import CONFIDENCES, Reduction, reduce_weights
 from fedseq.grouping.limits import Limits, short_groups
 from fedseq.grouping.methods import Problem
 from fedseq.grouping.quality import Quality, quality
-from fedseq.options.criteria import check_metric
-from fedseq.options.tables import METHODS
+from fedseq.options.tables import METHODS, check_metric
 
 __all__ = [
     "CONFIDENCES",

@@ -12,7 +12,7 @@ from fedseq.grouping import Quality, Reduction, quality
 from fedseq.grouping.pretraining import Pretrained, estimate, pretrain, similarity
 from fedseq.grouping.superclients import Superclients, group_by
 from fedseq.options.config import Config
-from fedseq.options.criteria import Criterion
+from fedseq.options.tables import Criterion
 from fedseq.training.examples import Examples
 from fedseq.training.jobs import Engine, Task
 from fedseq.training.reporter import Reporter

@@ -11,10 +11,9 @@ from fedseq.basics import seeds
 from fedseq.grouping import Grouping, check_limits, group_clients
 from fedseq.grouping.limits import Limits
 from fedseq.grouping.pretraining import Pretrained, classifier_layers, estimate, pretrain
+from fedseq.options.conditions import uses_estimates
 from fedseq.options.config import Config
-from fedseq.options.criteria import Criterion
-from fedseq.options.tables import APPROXIMATORS
-from fedseq.options.uses import uses_estimates
+from fedseq.options.tables import APPROXIMATORS, Criterion
 from fedseq.training.examples import Examples
 from fedseq.training.jobs import Engine, Task
 from fedseq.training.reporter import QUIET, Reporter

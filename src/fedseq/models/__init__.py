@@ -9,8 +9,7 @@ from torch import nn
 
 from fedseq.basics.errors import FedSeqError, in_short, unknown
 from fedseq.models.networks import Shape
-from fedseq.options.own_code import load_own
-from fedseq.options.tables import MODELS
+from fedseq.options.tables import MODELS, load_own
 
 Factory = Callable[[], nn.Module]
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.options.algorithm_names import parse_train
+from fedseq.options.grammar import parse_train
 
 
 class LowRank(nn.Module):

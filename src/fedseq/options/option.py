@@ -5,13 +5,26 @@ comparable) reads them here, so that a new option is one line in config.py, or o
 """
 
 import dataclasses
+import math
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from fedseq.options.ranges import Range
+
+@dataclass(frozen=True)
+class Range:
+    holds: Callable[[Any], bool]
+    words: str
+
+
+POSITIVE = Range(lambda value: value > 0 and math.isfinite(value), "greater than 0")
+AT_LEAST_0 = Range(lambda value: value >= 0 and math.isfinite(value), "0 or more")
+AT_LEAST_1 = Range(lambda value: value >= 1, "1 or more")
+SHARE = Range(lambda value: 0 < value <= 1, "greater than 0 and at most 1")
+FROM_0_TO_1 = Range(lambda value: 0 <= value <= 1, "from 0 to 1")
+BELOW_1 = Range(lambda value: 0 <= value < 1, "at least 0 and less than 1")
 
 
 class Role(Enum):

@@ -5,17 +5,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedseq.basics.errors import FedSeqError, unknown
-from fedseq.options.algorithm_names import parse_algorithm, parse_train
-from fedseq.options.attacks import number_of_attackers, parse_attack
-from fedseq.options.config import OPTIONS, Config
-from fedseq.options.criteria import check_criterion
+from fedseq.options.conditions import algorithm_of, is_central, is_natural, uses_estimates, watches_exemplars
+from fedseq.options.config import OPTIONS, Config, all_options
+from fedseq.options.config_files import coerce
 from fedseq.options.datasets import OWN, check_dataset_name
-from fedseq.options.lookup import all_options
+from fedseq.options.grammar import parse_algorithm, parse_train, trackers_of
 from fedseq.options.option import flag
-from fedseq.options.private import check_privacy
-from fedseq.options.text import coerce
-from fedseq.options.trackers import trackers_of
-from fedseq.options.uses import algorithm_of, is_central, is_natural, uses_estimates, watches_exemplars
+from fedseq.options.privacy_plan import check_privacy
+from fedseq.options.tables import check_criterion
+from fedseq.simulation.attacks import number_of_attackers, parse_attack
 
 DEVICES = ("cpu", "cuda", "mps")
 DEVICES_OF = {"processes": ("cpu", "cuda"), "ray": ("cpu",)}  # engines that do not know them all

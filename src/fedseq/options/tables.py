@@ -5,12 +5,14 @@ metric, a model or an engine: write it in a file of its package, and a row here.
 """
 
 import importlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from fedseq.basics.errors import unknown
-from fedseq.options.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FROM_0_TO_1, POSITIVE, Range
+from fedseq.basics.errors import FedSeqError, unknown
+from fedseq.options.option import AT_LEAST_0, AT_LEAST_1, BELOW_1, FROM_0_TO_1, POSITIVE, Range
 
 
 @dataclass(frozen=True)
@@ -220,3 +222,86 @@ AUGMENTATIONS = Table("augmentation", {
     "crop-flip": Row("fedseq.training.augmentation:crop_flip"),
     "none": Row("fedseq.training.augmentation:none"),
 })  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TrackerRow(Row):
+    package: str = ""  # that has to be installed
+
+
+TRACKERS = Table("tracker", {
+    "tensorboard": TrackerRow("fedseq.tracking.tensorboard:TensorBoard", package="tensorboard"),
+    "wandb": TrackerRow("fedseq.tracking.wandb:WeightsAndBiases", package="wandb"),
+    "mlflow": TrackerRow("fedseq.tracking.mlflow:MLflow", package="mlflow"),
+})  # fmt: skip
+
+Criterion = tuple[str | None, str | None, str]  # approximator, metric, method
+
+
+def valid_metrics(method: str, probabilities: bool) -> tuple[str | None, ...]:
+    """The metrics that a method takes for these estimates; None is no metric."""
+    takes = METHODS.row(method).metrics
+    if takes == "none":
+        return (None,)
+    if takes not in ("any", "optional"):
+        return (takes,)
+    named = tuple(name for name, row in METRICS.items() if probabilities or not row.probabilities)
+    return (None, *named) if takes == "optional" else named
+
+
+def default_metric(approximator: str | None, method: str) -> str | None:
+    """`kl` is the paper's choice for confidence vectors, `cosine` its best for classifiers."""
+    valid = valid_metrics(method, _probabilities(approximator))
+    return next(metric for metric in (None, "kl", "cosine", *valid) if metric in valid)
+
+
+def check_criterion(approximator: str | None, metric: str | None, method: str) -> None:
+    """Refuses names that do not exist and parts that do not fit together."""
+    if approximator is None and METHODS.row(method).estimates:
+        raise FedSeqError(f"method '{method}' needs an approximator. Valid: {', '.join(APPROXIMATORS)}.")
+    check_metric(metric, method, _probabilities(approximator))
+
+
+def check_metric(metric: str | None, method: str, probabilities: bool) -> None:
+    if metric is not None:
+        METRICS.row(metric)
+    valid = valid_metrics(method, probabilities)
+    if metric not in valid:
+        kind = "confidence" if probabilities else "classifier"
+        names = ", ".join(name or "none" for name in valid)
+        raise FedSeqError(
+            f"metric '{metric or 'none'}' does not fit method '{method}' on {kind} estimates. Valid metrics: {names}."
+        )
+
+
+def valid_criteria() -> Iterator[Criterion]:
+    """Every distinct criterion; a metric that a method could do without is left out."""
+    yield from ((None, None, method) for method, row in METHODS.items() if not row.estimates)
+    for approximator, facts in APPROXIMATORS.items():
+        for method, row in METHODS.items():
+            if row.metrics == "optional":
+                yield approximator, None, method
+            elif row.estimates:
+                yield from ((approximator, metric, method) for metric in valid_metrics(method, facts.probabilities))
+
+
+def _probabilities(approximator: str | None) -> bool:
+    return approximator is not None and APPROXIMATORS.row(approximator).probabilities
+
+
+def load_own(kind: str, name: str) -> Callable[..., Any]:
+    """A user's own, by `package.module:name`."""
+    module_name, _, attribute = name.partition(":")
+    if str(Path.cwd()) not in sys.path:  # a console script does not look in the current folder, where users keep theirs
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, ValueError) as error:
+        raise FedSeqError(f"{kind} '{name}': cannot import {module_name}: {error}.") from None
+    if not hasattr(module, attribute):
+        public = (word for word in vars(module) if not word.startswith("_"))
+        raise unknown(f"{kind} in {module_name}:", attribute, public)
+    own: Callable[..., Any] | None = getattr(module, attribute)
+    if not callable(own):
+        raise FedSeqError(f"{kind} '{name}': {attribute} is not a class or function.")
+    return own

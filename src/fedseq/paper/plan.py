@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from fedseq.basics.errors import FedSeqError, unknown
+from fedseq.options.config_files import coerce
 from fedseq.options.resolve import resolve
-from fedseq.options.text import coerce
 from fedseq.paper.scales import Scale
 from fedseq.runs.naming import run_name
 from fedseq.sweep.assignments import Assignment, on_serial_engine

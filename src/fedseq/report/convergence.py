@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedseq.options.clock import WhatIf
-from fedseq.options.private import is_private
+from fedseq.options.privacy_plan import is_private
 from fedseq.report.costs import AS_RECORDED, Costs, run_costs
 from fedseq.report.series import Series, Stat, data_of, make_series, stat
 from fedseq.runs.reading import Run
+from fedseq.simulation.clock import WhatIf
 
 SHARES = (0.7, 0.8, 0.9)
 EQUAL = (  # what a speedup over FedAvg needs to be alike

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from fedseq.options.clock import MISSED, Clock, WhatIf
-from fedseq.options.uses import uses_estimates
+from fedseq.options.conditions import uses_estimates
 from fedseq.runs.reading import Details, Run, read_details
+from fedseq.simulation.clock import MISSED, Clock, WhatIf
 
 AS_RECORDED = WhatIf()
 

@@ -17,12 +17,12 @@ from matplotlib.text import Text
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import write_atomically
-from fedseq.options.clock import WhatIf
 from fedseq.report.convergence import SHARES, Bound
 from fedseq.report.costs import AS_RECORDED, AXES, ROUND, mean_spent
 from fedseq.report.formats import check_picture
 from fedseq.report.series import Series, make_series, mean_curve
 from fedseq.runs.reading import Run
+from fedseq.simulation.clock import WhatIf
 
 FEW = 4  # curves that leave room for a legend among them
 FAR_APART = 10  # times: of curves that end so far apart, the short ones are seen on a logarithmic axis only

@@ -4,11 +4,10 @@ import shlex
 from typing import Any
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.options.config import Config
-from fedseq.options.lookup import role_of
+from fedseq.options.config import Config, role_of
+from fedseq.options.config_files import own_text
 from fedseq.options.option import Role, flag
 from fedseq.options.resolve import resolve
-from fedseq.options.text import own_text
 
 FIRST = ("dataset", "algorithm", "alpha", "seed", "rounds")
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedseq.options.config import Config
+from fedseq.options.config import Config, role_of
 from fedseq.options.datasets import CATALOG, OWN
-from fedseq.options.lookup import role_of
 from fedseq.options.option import Role, brief
 from fedseq.report.reproduce import defaults
 from fedseq.runs.reading import Run, read_identity

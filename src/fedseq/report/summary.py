@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fedseq import __version__
-from fedseq.options.clock import WhatIf
-from fedseq.options.text import to_yaml
-from fedseq.options.uses import spread_of
+from fedseq.options.conditions import spread_of
+from fedseq.options.config_files import to_yaml
 from fedseq.report.convergence import (
     SHARES,
     Bound,
@@ -25,6 +24,7 @@ from fedseq.report.reproduce import command
 from fedseq.report.series import Stat, stat
 from fedseq.report.tables import epsilon_text, is_private
 from fedseq.runs.reading import Broken, Details, Run, broken, read_details, readable
+from fedseq.simulation.clock import WhatIf
 
 SNAPSHOTS = 80  # rounds at which the accuracy of each class is shown
 LARGEST_MAP = 250  # rows of a heat map

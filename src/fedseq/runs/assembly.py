@@ -19,11 +19,11 @@ from fedseq.data.dataset import Scaling, Wanted
 from fedseq.data.natural import CLIENTS, EXAMPLES, client_indices, settle
 from fedseq.data.partition import partition_clients
 from fedseq.models import default_model, kernels, model_factory
+from fedseq.options.conditions import CONFIDENCE, EXEMPLARS, is_central, watches_exemplars
 from fedseq.options.config import Config
 from fedseq.options.datasets import CATALOG
-from fedseq.options.private import is_private, with_noise
+from fedseq.options.privacy_plan import is_private, with_noise
 from fedseq.options.tables import MODELS
-from fedseq.options.uses import CONFIDENCE, EXEMPLARS, is_central, watches_exemplars
 from fedseq.runs.private import check_algorithm
 from fedseq.training import weights
 from fedseq.training.examples import Examples, model_input

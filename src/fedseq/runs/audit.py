@@ -21,7 +21,7 @@ from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError
 from fedseq.engines.serial import Evaluated, SerialEngine
 from fedseq.options.config import Config
-from fedseq.options.private import is_private, private_visits
+from fedseq.options.privacy_plan import is_private, private_visits
 from fedseq.privacy.auditing import lower_bound
 from fedseq.runs.assembly import named_parts
 from fedseq.runs.experiment import execute

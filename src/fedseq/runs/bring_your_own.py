@@ -16,9 +16,9 @@ from fedseq.algorithms.base import Algorithm
 from fedseq.basics.errors import FedSeqError, in_short
 from fedseq.basics.identity import function_name
 from fedseq.models import own_factory
-from fedseq.options.algorithm_names import CENTRALIZED, parse_algorithm
 from fedseq.options.config import Config
 from fedseq.options.datasets import OWN
+from fedseq.options.grammar import CENTRALIZED, parse_algorithm
 from fedseq.options.resolve import resolve, resolve_with_object
 from fedseq.runs.assembly import Parts, data_digest, looked_at, split_test, with_kernels
 from fedseq.runs.experiment import execute

@@ -12,10 +12,10 @@ from typing import Any
 from fedseq.basics.errors import FedSeqError
 from fedseq.engines import open_engine
 from fedseq.grouping.superclients import refuse_impossible
+from fedseq.options.conditions import watches_exemplars
 from fedseq.options.config import Config
+from fedseq.options.config_files import refuse_code
 from fedseq.options.resolve import resolve
-from fedseq.options.trust import refuse_code
-from fedseq.options.uses import watches_exemplars
 from fedseq.runs.assembly import Parts, initial_weights, named_parts
 from fedseq.runs.beginning import begin_or_continue
 from fedseq.runs.card import card_of

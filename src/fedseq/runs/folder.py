@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import digest, read_json, read_sums, remove_leftovers, write_atomically, write_json, write_sums
 from fedseq.options.config import Config
+from fedseq.options.config_files import read_yaml, to_yaml
 from fedseq.options.resolve import recorded
-from fedseq.options.text import read_yaml, to_yaml
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from fedseq.options.conditions import is_natural
 from fedseq.options.config import Config
 from fedseq.options.option import brief
-from fedseq.options.uses import is_natural
 
 
 def slug(text: str) -> str:

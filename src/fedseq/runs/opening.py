@@ -12,10 +12,9 @@ from typing import Any
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.data.partition import label_counts
-from fedseq.options.config import OPTIONS, Config
-from fedseq.options.lookup import differences_in_words
+from fedseq.options.config import OPTIONS, Config, differences_in_words
+from fedseq.options.config_files import names_code
 from fedseq.options.resolve import recorded
-from fedseq.options.trust import names_code
 from fedseq.runs.assembly import Parts
 from fedseq.runs.card import card_of
 from fedseq.runs.checkpoints import newest_evidence

@@ -14,8 +14,8 @@ from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.data.dataset import Column, Dataset, Wanted
 from fedseq.data.natural import CLIENTS, EXAMPLES, client_indices, column_values, settle
 from fedseq.data.table import from_columns
-from fedseq.options.algorithm_names import CENTRALIZED
-from fedseq.options.text import coerce
+from fedseq.options.config_files import coerce
+from fedseq.options.grammar import CENTRALIZED
 from fedseq.runs.bring_your_own import federate_indexed
 from fedseq.runs.own_examples import as_pair
 from fedseq.runs.reading import Run

@@ -7,12 +7,12 @@ from typing import Any, TypeVar, cast
 
 from fedseq.algorithms.base import Algorithm, Setting, starts
 from fedseq.basics import seeds
-from fedseq.options.attacks import Attack
-from fedseq.options.clock import Clock
 from fedseq.options.config import Config
 from fedseq.runs.evidence import RoundLog
 from fedseq.runs.private import Budget, Visits
 from fedseq.runs.snapshots import Snapshot
+from fedseq.simulation.attacks import Attack
+from fedseq.simulation.clock import Clock
 from fedseq.training.failures import failing_hops
 from fedseq.training.gate import Watch, limit, watch
 from fedseq.training.jobs import Job, Memory

@@ -18,8 +18,8 @@ from fedseq.basics.identity import function_name
 from fedseq.data import Dataset, load_labelled
 from fedseq.models import Factory, kernels, model_factory, own_factory
 from fedseq.options.config import Config
+from fedseq.options.config_files import refuse_code
 from fedseq.options.datasets import OWN
-from fedseq.options.trust import refuse_code
 from fedseq.runs.assembly import deal, examples_of, read_dataset, split_test, test_of
 from fedseq.runs.card import ModelCard, read_card
 from fedseq.runs.checkpoints import newest_evidence

@@ -16,9 +16,9 @@ from torch import Tensor
 from fedseq.algorithms.base import Algorithm, keep
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import write_json
+from fedseq.options.conditions import uses_estimates
 from fedseq.options.config import Config
-from fedseq.options.private import accountant, is_private, private_rounds, private_visits
-from fedseq.options.uses import uses_estimates
+from fedseq.options.privacy_plan import accountant, is_private, private_rounds, private_visits
 from fedseq.privacy.accountant import Accountant
 from fedseq.runs.folder import RunFolder, read_json
 from fedseq.training.jobs import Job, Result

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fedseq.algorithms.base import State, aggregate, models_to_evaluate, starts
-from fedseq.options.uses import watches_exemplars
+from fedseq.options.conditions import watches_exemplars
 from fedseq.runs.checkpoints import CheckpointWriter
 from fedseq.runs.divergence import divergence, server_divergence
 from fedseq.runs.enough import better, ends

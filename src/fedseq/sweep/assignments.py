@@ -6,8 +6,7 @@ from pathlib import Path
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import read_plain
-from fedseq.options.config import Config
-from fedseq.options.lookup import differences_in_words
+from fedseq.options.config import Config, differences_in_words
 from fedseq.options.resolve import recorded
 from fedseq.runs.folder import RunFolder
 from fedseq.runs.reading import Broken, read

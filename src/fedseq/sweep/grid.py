@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.options.algorithm_names import CENTRALIZED
-from fedseq.options.config import OPTIONS
-from fedseq.options.lookup import all_options
+from fedseq.options.config import OPTIONS, all_options
+from fedseq.options.config_files import coerce
+from fedseq.options.grammar import CENTRALIZED
 from fedseq.options.option import flag
 from fedseq.options.resolve import resolve
-from fedseq.options.text import coerce
 from fedseq.runs.naming import run_name, slug
 from fedseq.sweep.assignments import Assignment, on_serial_engine
 

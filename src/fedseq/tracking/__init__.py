@@ -16,7 +16,8 @@ from typing import Any, Protocol
 from fedseq.basics.errors import FedSeqError, in_short
 from fedseq.basics.files import read_plain, write_atomically
 from fedseq.options.config import Config
-from fedseq.options.trackers import TRACKERS, trackers_of
+from fedseq.options.grammar import trackers_of
+from fedseq.options.tables import TRACKERS
 
 Record = Mapping[str, Any]
 

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from fedseq.options.attacks import Attack
+from fedseq.simulation.attacks import Attack
 from fedseq.training.evaluation import class_losses
 from fedseq.training.failures import Skipped
 from fedseq.training.gate import reason_to_reject, size

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError
-from fedseq.options.attacks import Attack, number_of_attackers, parse_attack
-from fedseq.options.clock import Clock
 from fedseq.options.config import Config
+from fedseq.simulation.attacks import Attack, number_of_attackers, parse_attack
+from fedseq.simulation.clock import Clock
 from fedseq.training.examples import Examples
 
 

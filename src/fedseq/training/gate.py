@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from fedseq.options.conditions import watches_exemplars
 from fedseq.options.config import Config
-from fedseq.options.private import private_rounds
-from fedseq.options.uses import watches_exemplars
+from fedseq.options.privacy_plan import private_rounds
 from fedseq.training.standing import Standing, Usual, Visit, usual
 from fedseq.training.weights import all_finite
 

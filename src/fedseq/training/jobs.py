@@ -20,8 +20,8 @@ from fedseq.algorithms.base import Algorithm
 from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError
 from fedseq.models.adapters import trained_part
-from fedseq.options.attacks import Attack
 from fedseq.options.config import Config
+from fedseq.simulation.attacks import Attack
 from fedseq.training.evaluation import Evaluation
 from fedseq.training.examples import Examples, fingerprint
 from fedseq.training.failures import Skipped

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedseq.basics import seeds
 from fedseq.options.config import Config
-from fedseq.options.private import private_rounds, private_visits
+from fedseq.options.privacy_plan import private_rounds, private_visits
 
 
 @dataclass(frozen=True)

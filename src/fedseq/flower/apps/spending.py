@@ -11,7 +11,7 @@ from pathlib import Path
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import write_json
 from fedseq.options.config import Config
-from fedseq.options.private import private_visits
+from fedseq.options.privacy_plan import private_visits
 from fedseq.privacy.gaussian import epsilon_of
 from fedseq.runs.folder import read_json
 

@@ -12,9 +12,9 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.data import load_labelled
 from fedseq.flower.apps.settings import Settings, resolve_federation
 from fedseq.flower.deployment.federation import Federation
-from fedseq.options.lookup import all_options
+from fedseq.options.config import all_options
+from fedseq.options.config_files import own_text
 from fedseq.options.resolve import read_options
-from fedseq.options.text import own_text
 
 NOT_OF_OWN_DATA = {"dataset", "alpha", "partition", "data_dir"}
 

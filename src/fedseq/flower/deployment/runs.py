@@ -19,8 +19,8 @@ from fedseq.flower.deployment.federation import LOOPBACK, NAME, Federation
 from fedseq.flower.deployment.folder import write_connection
 from fedseq.flower.deployment.runconfig import key_of
 from fedseq.flower.deployment.runconfig import words as toml_words
-from fedseq.options.lookup import all_options
-from fedseq.options.text import coerce
+from fedseq.options.config import all_options
+from fedseq.options.config_files import coerce
 
 STARTED = re.compile(r"Successfully started run (\d+)")
 COMPLETED = "finished:completed"

@@ -10,8 +10,6 @@ from typing import Any
 
 from fedseq.basics.cores import usable_cores
 from fedseq.basics.errors import FedSeqError
-from fedseq.options.algorithm_names import CENTRALIZED, AlgorithmName, parse_algorithm
-from fedseq.options.criteria import default_metric
 from fedseq.options.datasets import (
     CATALOG,
     OWN,
@@ -23,8 +21,9 @@ from fedseq.options.datasets import (
     may_lack_a_test_set,
     with_columns,
 )
+from fedseq.options.grammar import CENTRALIZED, AlgorithmName, parse_algorithm
 from fedseq.options.option import Role, Use
-from fedseq.options.tables import METHODS, TOPOLOGIES
+from fedseq.options.tables import METHODS, TOPOLOGIES, default_metric
 
 
 def algorithm_of(options: Any) -> AlgorithmName:

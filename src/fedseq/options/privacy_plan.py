@@ -5,9 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.options.option import Use
-from fedseq.options.ranges import AT_LEAST_0, POSITIVE, Range
-from fedseq.options.uses import FEDERATED, algorithm_of, is_natural, uses_estimates
+from fedseq.options.conditions import FEDERATED, algorithm_of, is_natural, uses_estimates
+from fedseq.options.option import AT_LEAST_0, POSITIVE, Range, Use
 from fedseq.privacy.accountant import Accountant, most_draws
 
 PRIVATE = Use("private runs, by --dp-clip", lambda options: is_private(options))

@@ -7,9 +7,12 @@ client keeps its own. What `deadline` gives up in a run is what a report counts,
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.options.config import Config
+
+if TYPE_CHECKING:
+    from fedseq.options.config import Config
 
 MISSED = ("dropout", "deadline")  # reasons of hops that nothing came back from
 
@@ -29,14 +32,14 @@ class WhatIf:
         if self.speed_spread is not None and not 0 <= self.speed_spread <= 5:
             raise FedSeqError(f"--speed-spread must be from 0 to 5, not {self.speed_spread:g}.")
 
-    def applied(self, config: Config) -> Config:
+    def applied(self, config: "Config") -> "Config":
         given = {name: value for name, value in vars(self).items() if value is not None}
         return replace(config, **given)
 
 
 @dataclass(frozen=True)
 class Clock:
-    config: Config  # resolved
+    config: "Config"  # resolved
     passes: int  # over a client's data at each visit: its epochs, and what the algorithm takes beside them
     bytes_per_hop: float  # down and up
 

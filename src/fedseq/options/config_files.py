@@ -4,6 +4,7 @@ import math
 import re
 import reprlib
 import types
+from collections.abc import Collection, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,7 @@ import yaml
 
 from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.basics.files import open_plain
-from fedseq.options.config import Config
-from fedseq.options.lookup import all_options
+from fedseq.options.config import Config, all_options
 from fedseq.options.option import flag
 
 _PRESETS = files("fedseq.options") / "presets"
@@ -155,3 +155,20 @@ def to_yaml(config: Config) -> str:
 
 def sections() -> list[str]:
     return list(dict.fromkeys(found.section for found in all_options().values()))
+
+
+def names_code(options: Mapping[str, Any]) -> list[str]:
+    """Those that name code, by the names of the options."""
+    own = [name for name in ("model", "algorithm") if ":" in str(options.get(name, ""))]
+    return own + (["ray_address"] if options.get("ray_address") is not None else [])
+
+
+def refuse_code(options: Mapping[str, Any], where: str | Path, given: Collection[str], trust: bool) -> None:
+    """Refuse options out of a file that name code, unless the user gave them now, or trusts the file."""
+    named = [name for name in names_code(options) if name not in given]
+    if named and not trust:
+        asked = " ".join(f"{flag(name)} {options[name]}"[:200] for name in named)
+        raise FedSeqError(
+            f"{where} asks for code that is not part of fedseq: {asked}. Nothing of it was run. If it is yours, or you "
+            "trust who wrote it, add --trust to the command (in Python: trust=True)."
+        )

@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fedseq.basics.errors import FedSeqError, unknown
-from fedseq.options.tables import AVERAGES, LOCAL_RULES, SERVER_RULES, TOPOLOGIES, Parameter, Rule
+from fedseq.options.tables import AVERAGES, LOCAL_RULES, SERVER_RULES, TOPOLOGIES, TRACKERS, Parameter, Rule
 
 CENTRALIZED = "centralized"
 
@@ -82,3 +82,11 @@ def parse_train(text: str) -> tuple[str, int]:
     if part != "lora" or not rank.isdecimal() or int(rank) < 1:
         raise FedSeqError(f"unknown part to train '{text}'. Valid: all, head, lora:RANK (e.g. lora:4).")
     return part, int(rank)
+
+
+def trackers_of(track: str) -> list[str]:
+    """The names in tensorboard+wandb, of which there are none in "none"."""
+    names = [] if track == "none" else track.split("+")
+    for name in names:
+        TRACKERS.row(name)
+    return list(dict.fromkeys(names))
