@@ -149,7 +149,7 @@ SPECIAL = {
     "estimate": "half", "dp_mechanism": "round", "dp_source": "system",
 }  # fmt: skip
 COMPANIONS = {"dp_clip": {"dp_epsilon": 8.0}}  # what an option needs beside it
-CONDITIONAL = [name for name, found in all_options().items() if found.use.words]
+CONDITIONAL = [name for name, found in all_options().items() if found.when.words]
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: "-".join(map(str, run.values())))
@@ -165,7 +165,7 @@ def test_every_option_is_either_used_or_refused_by_name(run):
         if used.get(name) == chosen[name]:
             assert resolve(chosen).options() == used, name
         else:
-            words = f"{flag(name)} has no effect in this run: it is for {found.use.words}"
+            words = f"{flag(name)} has no effect in this run: it is for {found.when.words}"
             with pytest.raises(FedSeqError, match=words):
                 resolve(chosen)
         assert name in OPTIONS or (name in used) == (name in rules), name

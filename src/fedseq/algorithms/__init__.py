@@ -19,7 +19,7 @@ from fedseq.algorithms.server import fairavg, fedadam, fedavgm, fedyogi
 from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.options.config import Config
 from fedseq.options.grammar import CENTRALIZED
-from fedseq.options.tables import AVERAGES, LOCAL_RULES, SERVER_RULES, TOPOLOGIES, Rule, load_own
+from fedseq.options.tables import AVERAGES, LOCAL_RULES, SERVER_RULES, TOPOLOGIES, Rule, load_user_code
 
 
 def fedavg() -> Algorithm:
@@ -48,7 +48,7 @@ def own_parameters(name: str) -> list[str]:
     """The hyper-parameters of the user's own rules in an algorithm's name, as `rule.parameter`."""
     found = []
     for part in filter(lambda part: ":" in part, name.split("+")):
-        parameters = list(inspect.signature(load_own("rule", part)).parameters)
+        parameters = list(inspect.signature(load_user_code("rule", part)).parameters)
         rule = part.partition(":")[2]
         found += [f"{rule}.{parameter}" for parameter in parameters[_wraps(parameters) :]]
     return found
@@ -64,7 +64,7 @@ def _arguments(row: Rule, rules: Mapping[str, Any]) -> dict[str, Any]:
 
 def _apply_own(part: str, rules: Mapping[str, Any], inner: Algorithm, first: bool) -> Algorithm:
     """A user's rule, package.module:function: a local one, or a wrapper if its first argument is named `inner`."""
-    function: Callable[..., Any] = load_own("rule", part)
+    function: Callable[..., Any] = load_user_code("rule", part)
     name = part.partition(":")[2]
     arguments = {key.removeprefix(f"{name}."): value for key, value in rules.items() if key.startswith(f"{name}.")}
     parameters = list(inspect.signature(function).parameters)

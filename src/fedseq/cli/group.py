@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import add_config_flags, config_from, given_options
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
-from fedseq.options.conditions import is_natural, spread_of
 from fedseq.options.config_files import coerce
 from fedseq.options.option import flag
 from fedseq.report.formats import TextTable
@@ -51,7 +50,7 @@ def main(arguments: Namespace) -> None:
     console = make_console()
     with ConsoleReporter(console) as reporter:
         prepared = prepare(config, arguments.all, reporter)
-        made = slug(spread_of(config)) if is_natural(config) else f"alpha{config.alpha:g}"
+        made = slug(config.spread) if config.real_clients else f"alpha{config.alpha:g}"
         name = f"group-{slug(config.dataset)}-{made}"
         folder = Path(arguments.out) if arguments.out else new_folder(Path("runs"), name)
         study = make_study(prepared, epochs, folder, reporter)
@@ -87,7 +86,7 @@ def quality_table(study: "Study", published: Published) -> TextTable:
             f"{means['distinct']:.2f}", str(found.fewest_classes), str(len(found.clients)), f"{means['clients']:.2f}",
             *([f"{value[0]:.3f} / {value[1]:.3f}" if value else "-"] if any(values.values()) else []),
         ])  # fmt: skip
-    made = spread_of(config) if is_natural(config) else f"alpha {config.alpha:g}"
+    made = config.spread if config.real_clients else f"alpha {config.alpha:g}"
     title = f"{config.dataset}, {made}, seed {config.seed}: mean over superclients, and the fewest classes of one"
     return TextTable(columns, rows, title, left=3)
 

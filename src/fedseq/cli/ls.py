@@ -5,7 +5,6 @@ from pathlib import Path
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli.console import make_console, print_table
-from fedseq.options.conditions import spread_of
 from fedseq.report.formats import TextTable
 from fedseq.runs.reading import find_runs, read_run
 
@@ -36,7 +35,7 @@ def main(arguments: Namespace) -> None:
         config, final = run.config, run.final_accuracy()
         rows.append([
             str(folder), config.dataset, config.algorithm, "finished" if run.finished else "unfinished",
-            spread_of(config), str(config.seed), f"{run.rounds}/{config.rounds}",
+            config.spread, str(config.seed), f"{run.rounds}/{config.rounds}",
             "-" if final is None else f"{final:.2%}",
         ])  # fmt: skip
     print_table(console, TextTable(columns, rows, left=4))

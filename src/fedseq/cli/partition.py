@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from fedseq.cli import add_config_flags, config_from
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
-from fedseq.options.conditions import is_natural, spread_of
 from fedseq.report.formats import TextTable
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def main(arguments: Namespace) -> None:
     clients = deal(config, dataset)
     counts = label_counts(dataset.y_train, clients, dataset.num_classes)
     names = dataset.owners.names if dataset.owners else tuple(map(str, range(len(clients))))
-    made = spread_of(config) if is_natural(config) else f"alpha {config.alpha:g}, {config.partition}"
+    made = config.spread if config.real_clients else f"alpha {config.alpha:g}, {config.partition}"
     title = f"{config.dataset}, {made}, {len(clients)} clients, seed {config.seed}"
     tested = f"; {len(dataset.y_test)} examples to test with"
     if dataset.owners is not None and len(dataset.owners.test):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import FAILED, add_config_flags, add_trust, options_from
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
-from fedseq.options.conditions import is_natural
 from fedseq.options.config import Config
 from fedseq.options.privacy_plan import accountant, planned, with_noise
 from fedseq.options.resolve import resolve
@@ -33,7 +32,7 @@ def main(arguments: Namespace) -> int:
     given = options_from(arguments)
     config = resolve({"dp_clip": 1.0, **given})  # epsilon does not depend on it
     if arguments.action != "audit":
-        if is_natural(config):
+        if config.real_clients:
             from fedseq.runs.assembly import deal, read_dataset
             from fedseq.training.reporter import QUIET
 

@@ -4,11 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedseq.data.dataset import NOTHING_MORE, Dataset, Progress, Wanted, silent
-from fedseq.data.digits import read_digits
 from fedseq.data.folder import load_folder
 from fedseq.data.labelled import Labelled, check_labelled_name, expanded, load_labelled
 from fedseq.data.npz import load_npz
-from fedseq.data.published import read_published
 from fedseq.data.table import load_csv, load_parquet
 from fedseq.options.datasets import CATALOG, check_dataset_name
 from fedseq.options.tables import Row
@@ -38,9 +36,5 @@ def load_dataset(
     kind, _, path = name.partition(":")
     if kind in _OWN_FILES:
         return _OWN_FILES[kind](name, expanded(path), wanted, progress)
-    facts = CATALOG[name]
-    if facts.reader:
-        read: Callable[..., Dataset] = Row(facts.reader).load()
-        return read(name, data_dir, wanted, progress)
-    arrays = read_digits() if not facts.finder else read_published(name, data_dir, progress)
-    return Dataset(name, *arrays, facts.class_names, facts.mean, facts.std)
+    read: Callable[..., Dataset] = Row(CATALOG[name].reader).load()
+    return read(name, data_dir, wanted, progress)

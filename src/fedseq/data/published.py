@@ -7,16 +7,17 @@ from pathlib import Path
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.data.cache import cached, download_folder
-from fedseq.data.dataset import Arrays, Progress, check_against
+from fedseq.data.dataset import Dataset, Progress, Wanted, check_against
 from fedseq.data.source import Source
 from fedseq.options.datasets import CATALOG
 from fedseq.options.tables import Row
 
 
-def read_published(name: str, data_dir: Path | None, progress: Progress) -> Arrays:
-    source = _find_source(name, _folders(name, data_dir))
-    check = partial(check_against, CATALOG[name], source.where)
-    return cached(name, source.files, partial(source.read, progress), check)
+def load(name: str, data_dir: Path | None, wanted: Wanted, progress: Progress) -> Dataset:
+    facts, source = CATALOG[name], _find_source(name, _folders(name, data_dir))
+    check = partial(check_against, facts, source.where)
+    arrays = cached(name, source.files, partial(source.read, progress), check)
+    return Dataset(name, *arrays, facts.class_names, facts.mean, facts.std)
 
 
 def _folders(name: str, data_dir: Path | None) -> list[Path]:

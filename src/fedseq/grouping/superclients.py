@@ -11,7 +11,6 @@ from fedseq.basics import seeds
 from fedseq.grouping import Grouping, check_limits, group_clients
 from fedseq.grouping.limits import Limits
 from fedseq.grouping.pretraining import Pretrained, classifier_layers, estimate, pretrain
-from fedseq.options.conditions import uses_estimates
 from fedseq.options.config import Config
 from fedseq.options.tables import APPROXIMATORS, Criterion
 from fedseq.training.examples import Examples
@@ -40,7 +39,7 @@ class Superclients:
 
 def criterion_of(config: Config) -> Criterion:
     """What the config says of how superclients are formed; a method without estimates has neither of the others."""
-    if not uses_estimates(config):
+    if not config.uses_estimates:
         return None, None, config.method
     return config.approximator, config.metric, config.method
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedseq.basics.errors import FedSeqError, in_short, unknown
 from fedseq.models.networks import Shape
-from fedseq.options.tables import MODELS, load_own
+from fedseq.options.tables import MODELS, load_user_code
 
 Factory = Callable[[], nn.Module]
 
@@ -26,7 +26,7 @@ def default_model(shape: Shape, text: bool = False) -> str:
 def model_factory(name: str, shape: Shape, num_classes: int) -> Factory:
     """A function that builds the named model for inputs of this shape."""
     if ":" in name:
-        return own_factory(load_own("model", name), f"'{name}'", shape, num_classes)
+        return own_factory(load_user_code("model", name), f"'{name}'", shape, num_classes)
     if name not in MODELS:
         raise unknown("model", name, (*MODELS, "package.module:Class"))
     model = MODELS[name]

@@ -1,4 +1,8 @@
-"""Options as text: reading flags and YAML files, and writing them down. Nothing in a file is executed."""
+"""Options as text: flags, YAML files and presets, read and written. Nothing in a file is executed.
+
+A file of options may name code: a user's own model or rule, or a Ray cluster, whose answers are code too. Its author
+would decide what runs here, so such a name counts only if the user gives it now, or trusts the file.
+"""
 
 import math
 import re
@@ -21,11 +25,11 @@ _KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", 
 _LONGEST = 64_000  # bytes of a config file; one with every option has 2000
 _MOST_DIGITS = 300
 _SCIENTIFIC = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
-_DEEPEST = 10  # lists in lists of a config file; there is no use for any but those of a rule of one's own
+_DEEPEST = 10  # nested lists, which only a user's own rule can have a use for
 
 
 class _Loader(yaml.SafeLoader):
-    """Without aliases, by which a few lines can stand for billions of values, and numbers too long to write."""
+    """Refuses aliases, with which a few lines can expand to billions of values, and numbers of absurd length."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -33,12 +37,12 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def fetch_flow_collection_start(self, token: Any) -> None:
-        if self.flow_level >= _DEEPEST:  # which takes the longer to find out the deeper it is
+        if self.flow_level >= _DEEPEST:  # deep nesting takes long to parse
             raise yaml.YAMLError("lists in lists in lists")
         super().fetch_flow_collection_start(token)
 
     def construct_yaml_int(self, node: Any) -> int:
-        if len(node.value) > _MOST_DIGITS:  # Python itself would refuse some of them, in words for programmers
+        if len(node.value) > _MOST_DIGITS:  # Python's own refusal is hard to understand
             raise yaml.YAMLError("a number with hundreds of digits")
         return super().construct_yaml_int(node)
 
@@ -47,10 +51,10 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 def coerce(name: str, value: Any) -> Any:
-    """The value of an option from a YAML file or a flag's text, in the option's type; None where none is given."""
+    """The value of an option from a YAML file or a flag's text, in the option's type; None if it was not given."""
     if value is None or value == "null":
         return None
-    if "." in name:  # of a user's own rule: what YAML would read
+    if "." in name:  # a parameter of a user's own rule, read as YAML
         try:
             return _frozen(_load(value) if isinstance(value, str) else value)
         except (yaml.YAMLError, RecursionError, ValueError, TypeError):
@@ -68,10 +72,10 @@ def coerce(name: str, value: Any) -> Any:
 
 
 def _frozen(value: Any) -> Any:
-    """Lists as tuples: a config is told from others by its values. 1e-5 is a number, though not to YAML."""
+    """Lists as tuples, so that configs can be hashed; 1e-5 as a number, which YAML takes for text."""
     if isinstance(value, list | tuple):
         return tuple(map(_frozen, value))
-    hash(value)  # a table cannot be
+    hash(value)  # raises TypeError for a mapping
     return float(value) if isinstance(value, str) and _SCIENTIFIC.fullmatch(value) else value
 
 
@@ -95,7 +99,7 @@ def _convert(kind: type, value: Any) -> Any:
 
 
 def own_text(value: Any) -> str:
-    """The value of a hyper-parameter of a user's own rule, as `coerce` reads it again: YAML on one line."""
+    """A parameter of a user's own rule as one line of YAML, which `coerce` reads again."""
     return yaml.safe_dump([value], default_flow_style=True, width=math.inf)[1:-2]  # without the list's brackets
 
 
@@ -129,7 +133,7 @@ def _load(text: str) -> Any:
 
 
 def presets() -> dict[str, str]:
-    """The names of the presets, and what each is: the first line of its file."""
+    """The presets by name, each with its description: the first line of its file."""
     texts = {file.name.removesuffix(".yaml"): file.read_text("utf-8") for file in _PRESETS.iterdir()}
     return {name: text.partition("\n")[0].lstrip("# ") for name, text in sorted(texts.items())}
 
@@ -143,32 +147,28 @@ def read_preset(name: str) -> dict[str, Any]:
 
 
 def to_yaml(config: Config) -> str:
-    """What the run uses, by section, readable by `fedseq run FILE`. An option without effect is not there."""
+    """The options that the run uses, by section, readable by `fedseq run FILE`."""
     everything, used = all_options(), config.options()
     blocks = []
-    for section in sections():
+    for section in dict.fromkeys(row.section for row in everything.values()):
         named = [name for name in used if (everything[name].section if name in everything else "algorithm") == section]
         if named:
             blocks.append(f"# {section}\n" + yaml.safe_dump({name: used[name] for name in named}, sort_keys=False))
     return "\n".join(blocks)
 
 
-def sections() -> list[str]:
-    return list(dict.fromkeys(found.section for found in all_options().values()))
-
-
 def names_code(options: Mapping[str, Any]) -> list[str]:
-    """Those that name code, by the names of the options."""
+    """The names of the options whose values name code."""
     own = [name for name in ("model", "algorithm") if ":" in str(options.get(name, ""))]
     return own + (["ray_address"] if options.get("ray_address") is not None else [])
 
 
 def refuse_code(options: Mapping[str, Any], where: str | Path, given: Collection[str], trust: bool) -> None:
-    """Refuse options out of a file that name code, unless the user gave them now, or trusts the file."""
+    """Refuse options from a file that name code, unless the user gave them now, or trusts the file."""
     named = [name for name in names_code(options) if name not in given]
     if named and not trust:
         asked = " ".join(f"{flag(name)} {options[name]}"[:200] for name in named)
         raise FedSeqError(
-            f"{where} asks for code that is not part of fedseq: {asked}. Nothing of it was run. If it is yours, or you "
-            "trust who wrote it, add --trust to the command (in Python: trust=True)."
+            f"{where} asks for code that is not part of fedseq: {asked}. None of it was run. If you wrote it, or trust "
+            "its author, add --trust to the command (in Python: trust=True)."
         )

@@ -1,6 +1,6 @@
-"""What is known about each named data set before it is read: its shape, its defaults and where its files come from.
+"""The table of data sets: each row holds its shape, its defaults, its reader, and where its files come from.
 
-This table is the one place where a data set's defaults live. It imports nothing heavy, so that `--help` can use it.
+It imports nothing heavy, so that `--help` can use it.
 """
 
 from dataclasses import dataclass
@@ -33,17 +33,17 @@ class DatasetFacts:
     lr: float
     rounds: int
     centralized_epochs: int
+    reader: str  # package.module:function
     augment: str = "none"
-    # Clients that exist: the columns by which they can be told apart, and what is held out for the test.
+    # Real clients: the columns by which they can be told apart, and what is held out for the test.
     columns: tuple[str, ...] = ()  # the first is the default
-    holdout: float | None = None  # None where there is a test set of its own
+    holdout: float | None = None  # None if it has a test set of its own
     holdout_by: str = "examples"
-    reader: str = ""  # package.module:function; of data that comes with its clients
-    # Its files: the function that finds them in a folder, where to get them, and what else is taken.
-    finder: str = ""  # package.module:function; empty where the data is embedded
+    # Published files: the function that finds them in a folder, where to get them, and which other forms are read.
+    finder: str = ""  # package.module:function
     downloads: tuple[Download, ...] = ()
     other_forms: str = ""
-    system_folder: str = ""  # of a package of the system
+    system_folder: str = ""  # where a package of the operating system puts them
 
     @property
     def classes(self) -> int:
@@ -54,7 +54,7 @@ class DatasetFacts:
         return self.columns[0] if self.columns else None
 
 
-# The published class names.
+# The published class names, in the order of their labels.
 _DIGITS = "0 1 2 3 4 5 6 7 8 9"
 _CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
 _CIFAR100 = """
@@ -90,13 +90,13 @@ CATALOG: dict[str, DatasetFacts] = {
     "digits": DatasetFacts(
         "8x8 handwritten digits, embedded in scikit-learn",
         (1, 8, 8), tuple(_DIGITS.split()), 1437, 360, (0.3055,), (0.3760,),
-        num_clients=100, model="small-cnn", lr=0.03, rounds=60, centralized_epochs=30,
+        num_clients=100, model="small-cnn", lr=0.03, rounds=60, centralized_epochs=30, reader="fedseq.data.digits:load",
     ),
     "fashion-mnist": DatasetFacts(
         "28x28 grey pictures of clothes, from IDX files",
         (1, 28, 28), _FASHION, 60_000, 10_000, (0.2860,), (0.3530,),
         num_clients=500, model="lenet5", lr=0.01, rounds=1000, centralized_epochs=50,
-        finder="fedseq.data.idx:find", other_forms="the same files unzipped",
+        reader="fedseq.data.published:load", finder="fedseq.data.idx:find", other_forms="the same files unzipped",
         system_folder="/usr/share/datasets/fashion-mnist",  # Debian's dataset-fashion-mnist
         downloads=(
             _fashion("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26_421_880),
@@ -109,7 +109,7 @@ CATALOG: dict[str, DatasetFacts] = {
         "32x32 colour pictures in 10 classes",
         (3, 32, 32), tuple(_CIFAR10.split()), 50_000, 10_000, _CIFAR_MEAN, _CIFAR_STD,
         num_clients=500, model="lenet5", lr=0.01, rounds=10_000, centralized_epochs=300, augment="crop-flip",
-        finder="fedseq.data.cifar:find",
+        reader="fedseq.data.published:load", finder="fedseq.data.cifar:find",
         other_forms="the extracted folder cifar-10-batches-py, or train*.parquet and test*.parquet from Hugging Face",
         downloads=_cifar("cifar-10", "c58f30108f718f92721af3b95e74349a", 170_498_071),
     ),
@@ -117,7 +117,7 @@ CATALOG: dict[str, DatasetFacts] = {
         "32x32 colour pictures in 100 classes",
         (3, 32, 32), tuple(_CIFAR100.split()), 50_000, 10_000, _CIFAR_MEAN, _CIFAR_STD,
         num_clients=500, model="lenet5", lr=0.01, rounds=20_000, centralized_epochs=300, augment="crop-flip",
-        finder="fedseq.data.cifar:find",
+        reader="fedseq.data.published:load", finder="fedseq.data.cifar:find",
         other_forms="the extracted folder cifar-100-python, or train*.parquet and test*.parquet from Hugging Face",
         downloads=_cifar("cifar-100", "eb9058c3a382ffc7106e4002c42a8d85", 169_001_437),
     ),

@@ -1,4 +1,7 @@
-"""The names of algorithms: `[fedseq|fedseqinter][+local rule][+server rule][+average]`, and the parts' parameters."""
+"""Options whose values have a syntax of their own: algorithms, the trained part of a model, and trackers.
+
+An algorithm is `centralized` or `[fedseq|fedseqinter][+local rule][+server rule][+average]`.
+"""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -10,61 +13,63 @@ CENTRALIZED = "centralized"
 
 
 class AlgorithmName(NamedTuple):
-    """An algorithm's name, taken apart; an empty part is the neutral choice."""
+    """The parts of an algorithm's name; an empty part is the neutral choice."""
 
     topology: str = ""
     local: str = ""
     server: str = ""
     average: str = ""
-    own: tuple[str, ...] = ()  # rules of the user's, package.module:function
+    own: tuple[str, ...] = ()  # the user's own rules, as package.module:function
 
     @property
     def superclients(self) -> bool:
         return bool(self.topology)
 
-    def rules(self) -> list[Rule]:
-        """The rows of its named parts."""
+    def rules(self) -> dict[str, Rule]:
+        """The rows of its named parts, by name."""
         named = {**LOCAL_RULES, **SERVER_RULES, **AVERAGES, **TOPOLOGIES}
-        return [named[part] for part in (self.local, self.server, self.average, self.topology) if part]
+        return {part: named[part] for part in (self.local, self.server, self.average, self.topology) if part}
 
     def parameters(self) -> dict[str, Parameter]:
-        return {parameter.name: parameter for rule in self.rules() for parameter in rule.parameters}
+        return {parameter.name: parameter for rule in self.rules().values() for parameter in rule.parameters}
 
 
 @lru_cache(maxsize=256)
 def parse_algorithm(name: str) -> AlgorithmName:
-    """`centralized` and every composition; parts come in this order, each at most once."""
+    """The parts of a name; they come in this order, each at most once."""
     if name == CENTRALIZED:
         return AlgorithmName()
-    topology, local, server, average = "", "", "", ""
-    own: list[str] = []
+    kinds = (TOPOLOGIES, LOCAL_RULES, SERVER_RULES, AVERAGES)
+    named, own, reached = ["", "", "", ""], [], -1
     for part in name.split("+"):
-        if average:  # of the model that all other parts have made
-            raise _misplaced(name, part)
-        if ":" in part:
+        if ":" in part:  # after the topology and the local rule, before the average
+            if reached == 3:
+                raise _misplaced(name, part)
             own.append(part)
-        elif part in TOPOLOGIES:
-            if topology or local or server or own:
-                raise _misplaced(name, part)
-            topology = part
-        elif part in LOCAL_RULES:
-            if local or server or own:
-                raise _misplaced(name, part)
-            local = part
-        elif part in SERVER_RULES:
-            if server:
-                raise _misplaced(name, part)
-            server = part
-        elif part in AVERAGES:
-            average = part
-        else:
-            raise unknown("algorithm", part, (CENTRALIZED, *TOPOLOGIES, *LOCAL_RULES, *SERVER_RULES, *AVERAGES))
+            reached = max(reached, 1)
+            continue
+        kind = next((number for number, table in enumerate(kinds) if part in table), None)
+        if kind is None:
+            raise unknown("algorithm", part, (CENTRALIZED, *(row for table in kinds for row in table)))
+        if kind <= reached:
+            raise _misplaced(name, part)
+        named[kind], reached = part, kind
+    topology, local, server, average = named
     if server and local and LOCAL_RULES[local].merges:
         raise FedSeqError(
             f"algorithm '{name}': {local} has a server rule of its own and cannot be combined with {server}. "
             "Leave one of them out."
         )
     return AlgorithmName(topology, local, server, average, tuple(own))
+
+
+def known_parts(name: str) -> AlgorithmName:
+    """As `parse_algorithm`; the free name of an Algorithm object shows no more than its topology."""
+    try:
+        return parse_algorithm(name)
+    except FedSeqError:
+        first = name.split("+")[0]
+        return AlgorithmName(topology=first if first in TOPOLOGIES else "")
 
 
 def _misplaced(name: str, part: str) -> FedSeqError:
@@ -75,7 +80,7 @@ def _misplaced(name: str, part: str) -> FedSeqError:
 
 
 def parse_train(text: str) -> tuple[str, int]:
-    """The part of a model that is trained, and the rank of adapters: all, head or lora:RANK."""
+    """The trained part of a model, and the rank of its adapters: all, head or lora:RANK."""
     part, _, rank = text.partition(":")
     if text in ("all", "head"):
         return text, 0
@@ -85,7 +90,7 @@ def parse_train(text: str) -> tuple[str, int]:
 
 
 def trackers_of(track: str) -> list[str]:
-    """The names in tensorboard+wandb, of which there are none in "none"."""
+    """The names in a text such as tensorboard+wandb; "none" names none."""
     names = [] if track == "none" else track.split("+")
     for name in names:
         TRACKERS.row(name)

@@ -1,7 +1,7 @@
-"""What an option carries: its default, range, choices, meaning, who uses it, and what it changes.
+"""What an option carries: its default, range, choices, meaning, the runs that it applies to, and what it changes.
 
-Everything that has to know these things (help, checks, YAML, what may change on resume, what makes two runs
-comparable) reads them here, so that a new option is one line in config.py, or one in the row of its rule.
+Help, checks, YAML files, what may change on resume and what makes two runs comparable are all read from here, so a
+new option is one line in config.py, or one in the row of its rule.
 """
 
 import dataclasses
@@ -10,11 +10,16 @@ import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedseq.options.config import Config
 
 
 @dataclass(frozen=True)
 class Range:
+    """Which values an option may have: as a condition, and in words."""
+
     holds: Callable[[Any], bool]
     words: str
 
@@ -30,67 +35,65 @@ BELOW_1 = Range(lambda value: 0 <= value < 1, "at least 0 and less than 1")
 class Role(Enum):
     """What changes with the option's value."""
 
-    RESULT = "changes what comes out"  # a run cannot be continued with another value
+    RESULT = "the results"  # a run cannot be continued with another value
     EXTENT = "how far the run goes"  # may change when a run is continued
     PLACE = "only where and how it is computed"  # may change too, and the numbers stay the same
 
 
 @dataclass(frozen=True)
-class Use:
-    """Which runs read an option: in words for people, and as a condition on the options of a run."""
+class Condition:
+    """Which runs an option applies to: in words, and as a condition on the run's options."""
 
     words: str
-    holds: Callable[[Any], bool]
+    holds: "Callable[[Config], bool]"
 
 
-ALWAYS = Use("", lambda options: True)
-
-
-NEVER_OPEN = object()  # no value equals it
+ALWAYS = Condition("", lambda run: True)
+ALWAYS_DECIDED = object()  # equal to no value
 
 
 @dataclass(frozen=True)
 class Option:
     name: str
-    kinds: tuple[type, ...]  # what it may be; NoneType where it may be absent
+    kinds: tuple[type, ...]  # what it may be; NoneType if it may be absent
     section: str
-    default: Any  # a value, or a function of the options before it
+    default: Any  # a value, or a function of a config whose earlier fields are filled in
     help: str
     range: Range | None = None
     choices: Iterable[str] | None = None  # names of a table
-    use: Use = ALWAYS
+    when: Condition = ALWAYS
     role: Role = Role.RESULT
-    simulated: bool = False  # means nothing in a federation of real clients
-    usual: str = ""  # a default that depends on others, in words
-    open: Any = NEVER_OPEN  # a value that leaves the choice to the run's beginning, where data and machine are known
+    simulated: bool = False  # meaningless in a federation of real clients
+    usual: str = ""  # the default in words, if it depends on other options
+    undecided: Any = ALWAYS_DECIDED  # the value that leaves the choice to the start of the run, which knows the data
 
     @property
     def flag(self) -> str:
         return flag(self.name)
 
-    def default_for(self, options: Any) -> Any:
-        return self.default(options) if callable(self.default) else self.default
+    def default_for(self, config: "Config") -> Any:
+        return self.default(config) if callable(self.default) else self.default
 
     def help_text(self) -> str:
         usual = self.usual or ("" if callable(self.default) or self.default is None else f"{self.default}")
-        asides = [f"for {self.use.words}" if self.use.words else "", f"default: {usual}" if usual else ""]
-        aside = "; ".join(filter(None, asides))
-        return f"{self.help} ({aside})" if aside else self.help
+        notes = [f"for {self.when.words}" if self.when.words else "", f"default: {usual}" if usual else ""]
+        note = "; ".join(filter(None, notes))
+        return f"{self.help} ({note})" if note else self.help
 
 
-def option(section: str, default: Any, help: str, **carried: Any) -> Any:
-    """A field of a record of options; `carried` are fields of Option."""
-    return dataclasses.field(metadata={"section": section, "default": default, "help": help, **carried})
+def option(section: str, default: "Callable[[Config], Any] | str | float | None", help: str, **more: Any) -> Any:
+    """A field of Config; `more` are fields of Option."""
+    return dataclasses.field(metadata={"section": section, "default": default, "help": help, **more})
 
 
 def options_of(record: type) -> dict[str, Option]:
     """The fields of a record that were made by `option`, by name."""
-    hints, found = typing.get_type_hints(record), {}
-    for field in dataclasses.fields(record):
-        if field.metadata:
-            kind = hints[field.name]
-            found[field.name] = Option(field.name, typing.get_args(kind) or (kind,), **field.metadata)
-    return found
+    hints = typing.get_type_hints(record)
+    return {
+        field.name: Option(field.name, typing.get_args(hints[field.name]) or (hints[field.name],), **field.metadata)
+        for field in dataclasses.fields(record)
+        if field.metadata
+    }
 
 
 def brief(value: Any) -> str:
@@ -99,6 +102,5 @@ def brief(value: Any) -> str:
 
 
 def flag(name: str) -> str:
-    if "." in name:  # of a rule of the user's own
-        return f"--rule {name}"
-    return "--" + name.replace("_", "-")
+    """The option on the command line; a dot means a parameter of the user's own rule."""
+    return f"--rule {name}" if "." in name else "--" + name.replace("_", "-")

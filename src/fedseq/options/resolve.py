@@ -1,30 +1,27 @@
 """From the options that were given to a complete config: defaults filled in, everything checked, nothing ignored."""
 
-import types
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from fedseq.basics.errors import FedSeqError, unknown
-from fedseq.options.conditions import algorithm_of, is_central, is_natural, uses_estimates, watches_exemplars
 from fedseq.options.config import OPTIONS, Config, all_options
 from fedseq.options.config_files import coerce
 from fedseq.options.datasets import OWN, check_dataset_name
-from fedseq.options.grammar import parse_algorithm, parse_train, trackers_of
+from fedseq.options.grammar import known_parts, parse_algorithm, parse_train, trackers_of
 from fedseq.options.option import flag
-from fedseq.options.privacy_plan import check_privacy
-from fedseq.options.tables import check_criterion
+from fedseq.options.tables import ENGINES, PARTITIONS, check_criterion
 from fedseq.simulation.attacks import number_of_attackers, parse_attack
 
 DEVICES = ("cpu", "cuda", "mps")
-DEVICES_OF = {"processes": ("cpu", "cuda"), "ray": ("cpu",)}  # engines that do not know them all
 
 
 def resolve(given: Mapping[str, Any], before: Mapping[str, Any] | None = None, *, lenient: bool = False) -> Config:
     """The config of a run with these options; an option that the run would not use is refused.
 
-    `before` holds options that `given` goes over, such as a saved run's: those that the run does not use any more are
-    dropped, and so is one that is given as None, or "null" in a file: it goes back to its default. `lenient` drops
-    unused given ones too, for sweeps in which another run uses them.
+    `before` holds options that `given` overrides, such as a saved run's: those that the run does not use any more are
+    dropped, and one that is given as None, or "null" in a file, goes back to its default. `lenient` also drops unused
+    options that were given, for sweeps in which another run uses them.
     """
     asked, saved = read_options(given), read_options(before or {})
     cleared = {_name(written) for written in given} - set(asked)
@@ -44,119 +41,134 @@ def resolve(given: Mapping[str, Any], before: Mapping[str, Any] | None = None, *
 
 
 def recorded(values: Mapping[str, Any]) -> Config:
-    """The config that a run folder tells of. Nothing is refused or made up: it was resolved when the run was begun."""
+    """The config recorded in a run folder; it was checked when the run was started."""
     return _complete({"kernels": "torch", **read_options(values)}, fill_rules=False)
 
 
 def resolve_with_object(given: Mapping[str, Any], name: str, shape: str) -> Config:
-    """As `resolve`, for an Algorithm object: its hyper-parameters are its own, and no options.
+    """As `resolve`, for an Algorithm object, which carries its own hyper-parameters.
 
-    Its rounds have the shape of those of fedavg, fedseq or fedseqinter, and so it uses the same options.
+    `shape` is fedavg, fedseq or fedseqinter: the named algorithm whose rounds look alike, and which uses the same
+    options.
     """
     of_rules = sorted(name for name in given if name not in OPTIONS and name in all_options())
     if of_rules:
         raise FedSeqError(
-            f"{flag(of_rules[0])} has no effect in this run: the algorithm is given as an object, and has what that "
-            f"was made with. Leave it out, or make the object with it: {of_rules[0]}={given[of_rules[0]]!r}."
+            f"{flag(of_rules[0])} has no effect in this run: the algorithm is given as an object, which carries its "
+            f"own hyper-parameters. Leave it out, or make the object with it: {of_rules[0]}={given[of_rules[0]]!r}."
         )
     config = resolve({**given, "algorithm": shape})
-    if algorithm_of(config).superclients and not algorithm_of(types.SimpleNamespace(algorithm=name)).superclients:
-        name = f"{shape}+{name}"  # by which reports know it
+    if config.parts.superclients and not known_parts(name).superclients:
+        name = f"{shape}+{name}"  # reports read the topology from the name
     return _complete({**config.options(), "algorithm": name}, fill_rules=False)
 
 
 def read_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values in their options' types, by name. None, or "null" in a file, leaves an option to its default."""
-    found = {}
-    for written, value in values.items():
-        name = _name(written)
-        converted = coerce(name, value)
-        if converted is not None:
-            found[name] = converted
-    return found
+    typed = {_name(written): coerce(_name(written), value) for written, value in values.items()}
+    return {name: value for name, value in typed.items() if value is not None}
 
 
 def _name(written: str) -> str:
-    return written.replace("-", "_") if "." not in written else written
+    return written if "." in written else written.replace("-", "_")
 
 
 def _complete(chosen: Mapping[str, Any], fill_rules: bool = True) -> Config:
-    """A config with these values and the defaults of all others, of which each may follow from those before it."""
-    options = types.SimpleNamespace(**{name: chosen.get(name) for name in OPTIONS})
-    for name, found in OPTIONS.items():
-        if getattr(options, name) is None:
-            setattr(options, name, found.default_for(options))
+    """Fill in defaults in field order; a default may depend on the fields before it."""
+    given: dict[str, Any] = {name: chosen.get(name) for name in OPTIONS}
+    config = Config(**given)
+    values = vars(config)  # the record is frozen for everybody else
+    for name, row in OPTIONS.items():
+        if values[name] is None:
+            values[name] = row.default_for(config)
     rules = {name: value for name, value in chosen.items() if name not in OPTIONS}
     if fill_rules:
-        algorithm, everything = algorithm_of(options), all_options()
-        own = {part.partition(":")[2] for part in algorithm.own}
+        everything, own = all_options(), {part.partition(":")[2] for part in config.parts.own}
         rules = {name: value for name, value in rules.items() if name.partition(".")[0] in own} | {
-            name: rules.get(name, everything[name].default_for(options)) for name in algorithm.parameters()
+            name: rules.get(name, everything[name].default_for(config)) for name in config.parts.parameters()
         }
-    chosen_rules = sorted((name, value) for name, value in rules.items() if value is not None)
-    return Config(**vars(options), rules=tuple(chosen_rules))
+    values["rules"] = tuple(sorted((name, value) for name, value in rules.items() if value is not None))
+    return config
 
 
 def _check_values(chosen: Mapping[str, Any]) -> None:
-    """Each by itself: ranges and choices."""
+    """Check each value by itself: ranges and choices. The function of a user's own rule checks its parameters."""
     everything = all_options()
     for name, value in chosen.items():
-        found = everything.get(name)
-        if found is None:  # of a user's own rule, whose function will tell
-            continue
-        if found.choices is not None and value not in found.choices:
-            raise unknown(name.replace("_", " "), value, found.choices)
-        if found.range is not None and not found.range.holds(value):
-            raise FedSeqError(f"{flag(name)} must be {found.range.words}, not {value}.")
+        row = everything.get(name)
+        if row and row.choices is not None and value not in row.choices:
+            raise unknown(name.replace("_", " "), value, row.choices)
+        if row and row.range is not None and not row.range.holds(value):
+            raise FedSeqError(f"{flag(name)} must be {row.range.words}, not {value}.")
 
 
 def _check(config: Config) -> None:
-    """What does not fit together, before any work starts."""
-    algorithm, rules = algorithm_of(config), dict(config.rules)
-    if algorithm.superclients:
-        estimates = uses_estimates(config)
-        check_criterion(config.approximator if estimates else None, config.metric if estimates else None, config.method)
-    if rules.get("scaffold_option") == 2 and config.momentum:
-        raise FedSeqError("scaffold option 2 needs plain SGD. Set --momentum 0 or use --scaffold-option 1.")
-    if "relay" in config.algorithm.split("+") and config.momentum:
-        raise FedSeqError("relay has a momentum of its own. Set --momentum 0.")
-    if "relay" in config.algorithm.split("+") and config.clip_norm is not None:
-        raise FedSeqError(
-            "relay steps along its velocity, which --clip-norm would cut in place of the gradient. Leave it out."
-        )
-    check_privacy(config)
+    """Refuse what does not fit together, before any work starts."""
+    if config.parts.superclients:
+        estimated = config.uses_estimates
+        check_criterion(config.approximator if estimated else None, config.metric if estimated else None, config.method)
+    for rule in config.parts.rules().values():
+        for refusal in rule.refuses:
+            if refusal.holds(config):
+                raise FedSeqError(refusal.message)
+    if config.private:
+        _check_privacy(config)
     if config.attack is not None:
         parse_attack(config.attack)
-        if is_central(config) or not is_natural(config):  # of clients that exist the number is in the data
+        if config.centralized or not config.real_clients:  # real clients are counted when the data is read
             number_of_attackers(config.attackers, config.num_clients)
     parse_train(config.train)
     trackers_of(config.track)
-    if watches_exemplars(config) and not config.exemplars:
-        raise FedSeqError("--gate-check exemplars needs public exemplars. Leave --exemplars at 1 or more.")
+    if config.checks_exemplars and not config.exemplars:
+        raise FedSeqError("--gate-check exemplars needs public exemplars. Set --exemplars to 1 or more.")
+    _check_device(config)
+    if config.holdout is not None and config.holdout_by == "clients" and config.clients_by is None:
+        raise FedSeqError(
+            "--holdout-by clients needs real clients. Name the column that tells them apart: --clients-by."
+        )
+    dealt = PARTITIONS.get(config.partition or "")
+    if config.alpha == 0 and dealt is not None and dealt.dirichlet:
+        raise FedSeqError(
+            f"partition '{config.partition}' draws from Dir(alpha) and needs --alpha > 0; at 0 use shards."
+        )
+
+
+def _check_privacy(config: Config) -> None:
+    if config.dp_noise is None and config.dp_epsilon is None:
+        raise FedSeqError("--dp-clip alone promises nothing: give --dp-noise, or --dp-epsilon to compute it.")
+    if math.isinf(config.dp_clip or 0.0) and (config.dp_noise or config.dp_noise is None):
+        raise FedSeqError("noise is measured in units of --dp-clip, which is infinite. Give a finite --dp-clip.")
+    if config.evaluate_clients:
+        raise FedSeqError(
+            "--evaluate-clients shows how well the model fits single clients, and no noise hides that. Leave it out."
+        )
+    if config.private_rounds and config.uses_estimates:
+        raise FedSeqError(
+            f"--method {config.method} groups clients by their data, and with --dp-mechanism round nothing hides that: "
+            "every chain would depend on every client. Use --method random, or --dp-mechanism visit."
+        )
+
+
+def _check_device(config: Config) -> None:
     kind = config.device.split(":")[0]
     if kind not in DEVICES:
         raise unknown("device", config.device, DEVICES)
-    if kind not in DEVICES_OF.get(config.engine, DEVICES):
+    engine = ENGINES.row(config.engine)
+    if kind not in engine.devices:
         raise FedSeqError(
             f"--engine {config.engine} does not compute on {kind}. Chains are trained on it one after another with "
             "--engine serial; or use --device cpu."
         )
-    if kind != "cpu" and config.engine == "processes" and not config.workers:
+    if kind != "cpu" and engine.workers and not config.workers:
         raise FedSeqError(
-            f"each worker process takes memory of its own on {kind}. Say how many: --workers 2, or --engine serial."
-        )
-    if config.holdout is not None and config.holdout_by == "clients" and config.clients_by is None:
-        raise FedSeqError("--holdout-by clients needs clients that exist. Say what tells them apart: --clients-by.")
-    if config.alpha == 0 and config.partition in ("hsu", "official"):
-        raise FedSeqError(
-            f"partition '{config.partition}' draws from Dir(alpha) and needs --alpha > 0; at 0 use shards."
+            f"each worker process takes memory of its own on {kind}. Choose how many: --workers 2, or --engine serial."
         )
 
 
 def _no_effect(names: list[str], config: Config) -> FedSeqError:
     everything = all_options()
     reasons = [
-        f"{flag(name)} has no effect in this run: it is for {everything[name].use.words}"
+        f"{flag(name)} has no effect in this run: it is for {everything[name].when.words}"
         if name in everything
         else f"'{name}' has no effect in this run: its algorithm '{config.algorithm}' has no rule {name.split('.')[0]}"
         for name in names

@@ -1,7 +1,7 @@
-"""Every name a user may write, as a row of a table: where it is, what it is, its hyper-parameters.
+"""Every name a user may write, as a row of a table: where its code is, what it is, its parameters, what it refuses.
 
-Rows are plain data, so `--help` and checks need not import what they name; `load` does. To add a rule, a method, a
-metric, a model or an engine: write it in a file of its package, and a row here.
+Rows are plain data, so that `--help` and checks need not import what they name; `load` does. To add a rule, a method,
+a metric, a model or an engine: write it in a file of its package, and a row here.
 """
 
 import importlib
@@ -9,10 +9,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.options.option import AT_LEAST_0, AT_LEAST_1, BELOW_1, FROM_0_TO_1, POSITIVE, Range
+
+if TYPE_CHECKING:
+    from fedseq.options.config import Config
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,30 @@ class Table(dict[str, AnyRow]):
         return self[name]
 
 
+def load_user_code(kind: str, name: str) -> Callable[..., Any]:
+    """A model or rule of the user's own, by `package.module:name`."""
+    module_name, _, attribute = name.partition(":")
+    if str(Path.cwd()) not in sys.path:  # a console script does not look in the current folder, where users keep theirs
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, ValueError) as error:
+        raise FedSeqError(f"{kind} '{name}': cannot import {module_name}: {error}.") from None
+    if not hasattr(module, attribute):
+        public = (word for word in vars(module) if not word.startswith("_"))
+        raise unknown(f"{kind} in {module_name}:", attribute, public)
+    code: Callable[..., Any] | None = getattr(module, attribute)
+    if not callable(code):
+        raise FedSeqError(f"{kind} '{name}': {attribute} is not a class or function.")
+    return code
+
+
+# --- the parts of an algorithm ---------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Parameter:
-    """A hyper-parameter of a rule: an option's name, and the argument of the rule's function that it goes to."""
+    """A hyper-parameter of a rule: an option's name, and the argument of the rule's function that gets its value."""
 
     name: str
     argument: str
@@ -53,43 +77,73 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """Runs that a rule refuses, and the message: why, and what to do."""
+
+    holds: "Callable[[Config], bool]"
+    message: str
+
+
+def not_private(rule: str, reason: str, unless: "Callable[[Config], bool]" = lambda run: False) -> Refusal:
+    """The refusal of private rounds, in which all that leaves a chain must get noise."""
+    return Refusal(
+        lambda run: run.private_rounds and not unless(run),
+        f"{rule} cannot be used with --dp-mechanism round: {reason}.",
+    )
+
+
+@dataclass(frozen=True)
 class Rule(Row):
     parameters: tuple[Parameter, ...] = ()
-    merges: bool = False  # it has a server rule of its own, which no other can take the place of
+    merges: bool = False  # it has a server rule of its own, so no other server rule can follow it
+    refuses: tuple[Refusal, ...] = ()
 
 
+# fmt: off
 LOCAL_RULES = Table("local rule", {
     "fedavg": Rule("fedseq.algorithms:fedavg", "local SGD and the weighted mean"),
     "fedprox": Rule(
         "fedseq.algorithms.fedprox:fedprox", "pulls a client towards the model it was given",
-        (Parameter("mu", "mu", 0.01, "weight of the proximal term; 0 is FedAvg", AT_LEAST_0,
+        (Parameter("mu", "mu", 0.01, "FedProx: weight of the proximal term; 0 is FedAvg", AT_LEAST_0,
                    under={"fedseqinter": 1.0}),),
     ),
     "scaffold": Rule(
         "fedseq.algorithms.scaffold:scaffold", "corrects each gradient by control variates",
-        (Parameter("scaffold_option", "option", 1, "control variate by gradient (1) or by difference (2)",
+        (Parameter("scaffold_option", "option", 1, "SCAFFOLD: control variate by gradient (1) or by difference (2)",
                    Range(lambda value: value in (1, 2), "1 or 2"), int),),
+        refuses=(
+            Refusal(lambda run: dict(run.rules)["scaffold_option"] == 2 and run.momentum > 0,
+                    "scaffold option 2 needs plain SGD. Set --momentum 0 or use --scaffold-option 1."),
+            not_private("scaffold", "its control variates reach the server without noise. Use --dp-mechanism visit"),
+        ),
     ),
     "feddyn": Rule(
         "fedseq.algorithms.feddyn:feddyn", "bends each client's loss so that optima agree",
         (
-            Parameter("alpha_dyn", "alpha", 0.1, "weight of its penalty",
+            Parameter("alpha_dyn", "alpha", 0.1, "FedDyn: weight of its penalty",
                       Range(POSITIVE.holds, "greater than 0: the server divides by it (a tiny value is not FedAvg)"),
                       under={"fedseqinter": 1.0}),
-            Parameter("feddyn_official", "official", False, "leave out the linear term, as the authors' code does",
-                      kind=bool),
+            Parameter("feddyn_official", "official", False,
+                      "FedDyn: leave out the linear term, as the authors' code does", kind=bool),
         ),
         merges=True,
+        refuses=(not_private("feddyn", "its server keeps a sum over the chains without noise. "
+                             "Use --dp-mechanism visit"),),
     ),
     "relay": Rule(
-        "fedseq.algorithms.relay:relay", "momentum that goes from client to client with the model",
+        "fedseq.algorithms.relay:relay", "hands momentum from client to client with the model",
         (
             Parameter("relay_momentum", "momentum", 0.9, "momentum along a chain; 0 is FedAvg", BELOW_1),
-            Parameter("relay_start", "start", 0.0, "share of the last round's mean velocity that chains start with",
+            Parameter("relay_start", "start", 0.0, "chains start with this share of the last round's mean velocity",
                       FROM_0_TO_1),
         ),
+        refuses=(
+            Refusal(lambda run: run.momentum > 0, "relay has a momentum of its own. Set --momentum 0."),
+            Refusal(lambda run: run.clip_norm is not None, "relay steps along its velocity, and --clip-norm would "
+                    "clip the velocity instead of the gradient. Leave it out."),
+        ),
     ),
-})  # fmt: skip
+})
 
 _MOMENTUM = Parameter("server_momentum", "momentum", 0.9, "momentum of the server", BELOW_1)
 
@@ -103,39 +157,55 @@ SERVER_RULES = Table("server rule", {
     "fedadam": Rule("fedseq.algorithms.server:fedadam", "adaptive server optimiser", (_server_lr(0.01), _MOMENTUM)),
     "fedyogi": Rule("fedseq.algorithms.server:fedyogi", "adaptive server optimiser", (_server_lr(0.01), _MOMENTUM)),
     "lookahead": Rule(
-        "fedseq.algorithms.lookahead:lookahead", "units start from where the model is heading",
-        (Parameter("lookahead", "strength", 0.85, "how far ahead: share of the model's last change; 0 is none",
-                   BELOW_1),),
+        "fedseq.algorithms.lookahead:lookahead", "Nesterov-style look-ahead (FedACG)",
+        (Parameter("lookahead", "strength", 0.85, "how far ahead clients start: a share of the model's last change; "
+                   "0 turns it off", BELOW_1),),
     ),
     "ghbm": Rule(
         "fedseq.algorithms.ghbm:ghbm", "momentum over several rounds",
-        (_MOMENTUM, Parameter("momentum_rounds", "rounds", 5, "rounds of which momentum is the mean; 1/C or more",
+        (_MOMENTUM, Parameter("momentum_rounds", "rounds", 5, "rounds that the momentum averages; 1/C or more",
                               AT_LEAST_1, int)),
     ),
-    "fairavg": Rule("fedseq.algorithms.server:fairavg", "every unit counts alike"),
-    "median": Rule("fedseq.algorithms.robust:median", "models far off do not count"),
-    "trimmed-mean": Rule("fedseq.algorithms.robust:trimmed_mean", "models far off do not count"),
-})  # fmt: skip
+    "fairavg": Rule(
+        "fedseq.algorithms.server:fairavg", "every unit counts alike",
+        refuses=(not_private("fairavg", "private rounds weigh every unit alike already. Leave it out"),),
+    ),
+    "median": Rule(
+        "fedseq.algorithms.robust:median", "outliers are ignored, coordinate by coordinate",
+        refuses=(not_private("median", "the server sees only the noisy mean. Use --dp-mechanism visit"),),
+    ),
+    "trimmed-mean": Rule(
+        "fedseq.algorithms.robust:trimmed_mean", "outliers are ignored, coordinate by coordinate",
+        refuses=(not_private("trimmed-mean", "the server sees only the noisy mean. Use --dp-mechanism visit"),),
+    ),
+})
 
-# Behind any other rule: what is evaluated and saved, not what is trained.
+# The last part of a name: an average changes the model that is evaluated and saved, not what is trained.
 AVERAGES = Table("average", {
     "ema": Rule(
         "fedseq.algorithms.averages:ema", "evaluates and saves a moving average of the server's model",
-        (Parameter("ema_decay", "decay", 0.9, "weight of a model against that of the next; 0 is no average", BELOW_1),),
+        (Parameter("ema_decay", "decay", 0.9, "weight of the average against the newest model; 0 is no average",
+                   BELOW_1),),
     ),
     "window": Rule(
         "fedseq.algorithms.averages:window", "evaluates and saves the mean of the server's last models",
-        (Parameter("window", "models", 5, "how many models; 1 is no average", AT_LEAST_1, int),),
+        (Parameter("window", "models", 5, "how many models are averaged; 1 is no average", AT_LEAST_1, int),),
     ),
-})  # fmt: skip
+})
 
 TOPOLOGIES = Table("topology", {
     "fedseq": Rule("fedseq.algorithms.fedseq:fedseq", "trains a superclient's clients one after another"),
     "fedseqinter": Rule(
-        "fedseq.algorithms.fedseq:fedseqinter", "models wander over superclients, merged every N_S rounds",
-        (Parameter("merge_every", "merge_every", None, "rounds between merges; N_S by default", AT_LEAST_1, int),),
+        "fedseq.algorithms.fedseq:fedseqinter", "models pass through superclients and are merged every N_S rounds",
+        (Parameter("merge_every", "merge_every", None, "FedSeqInter: rounds between merges; N_S by default",
+                   AT_LEAST_1, int),),
+        refuses=(not_private("fedseqinter", "its models go from chain to chain without noise. Use fedseq, or "
+                             "--dp-mechanism visit", unless=lambda run: dict(run.rules).get("merge_every") == 1),),
     ),
-})  # fmt: skip
+})
+
+
+# --- how clients are grouped -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -149,23 +219,24 @@ APPROXIMATORS = Table("approximator", {
     "classifier-all": Approximator("fedseq.grouping.approximators:reduce_weights", layers=slice(None)),
     "classifier-last2": Approximator("fedseq.grouping.approximators:reduce_weights", layers=slice(-2, None)),
     "classifier-last": Approximator("fedseq.grouping.approximators:reduce_weights", layers=slice(-1, None)),
-})  # fmt: skip
+})
 
 
 @dataclass(frozen=True)
 class Metric(Row):
-    probabilities: bool = False  # means something for probability vectors only
+    probabilities: bool = False  # defined for probability vectors only
 
 
 METRICS = Table("metric", {
     name: Metric(f"fedseq.grouping.metrics:{name}", probabilities=name in ("kl", "gini"))
     for name in ("cosine", "euclidean", "wasserstein", "kl", "gini")
-})  # fmt: skip
+})
 
 
 @dataclass(frozen=True)
 class Method(Row):
     metrics: Literal["any", "optional", "none"] | str = "any"  # or the name of the only one it takes
+    compares_groups: bool = True  # its metric compares clients with a group's estimate, not with each other
 
     @property
     def estimates(self) -> bool:
@@ -174,66 +245,11 @@ class Method(Row):
 
 METHODS = Table("method", {
     "random": Method("fedseq.grouping.methods:random", metrics="none"),
-    "kmeans": Method("fedseq.grouping.methods:kmeans", metrics="euclidean"),
+    "kmeans": Method("fedseq.grouping.methods:kmeans", metrics="euclidean", compares_groups=False),
     "greedy": Method("fedseq.grouping.methods:greedy"),
     "exchange": Method("fedseq.grouping.methods:exchange", metrics="optional"),  # a metric only to start with
-})  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Model(Row):
-    takes: Literal["any", "pictures", "series", "text"] = "any"  # (channels, height, width), (channels, time), (time,)
-    smallest: int = 0  # sides of pictures, or length of series
-
-    def fits(self, shape: tuple[int, ...]) -> bool:
-        """Whether it can be built for inputs of this shape."""
-        dimensions = {"any": len(shape), "pictures": 3, "series": 2, "text": 1}[self.takes]
-        return len(shape) == dimensions and min(shape[1:], default=self.smallest) >= self.smallest
-
-    @property
-    def wanted(self) -> str:
-        """The inputs that fit, in words."""
-        if self.takes == "text":
-            return "text, whose inputs are lists of characters by number"
-        size = f"{self.smallest}x{self.smallest}" if self.takes == "pictures" else f"{self.smallest} points in time"
-        return f"{self.takes} of at least {size}"
-
-
-MODELS = Table("model", {
-    "lenet5": Model("fedseq.models.networks:LeNet5", takes="pictures", smallest=16),
-    "mlp": Model("fedseq.models.networks:MLP"),
-    "small-cnn": Model("fedseq.models.networks:SmallCNN", takes="pictures", smallest=4),
-    "resnet20": Model("fedseq.models.resnet:ResNet20", takes="pictures", smallest=8),
-    "gru": Model("fedseq.models.networks:GRU", takes="text"),
-    "cnn1d": Model("fedseq.models.networks:CNN1d", takes="series", smallest=4),
-})  # fmt: skip
-
-ENGINES = Table("engine", {
-    "processes": Row("fedseq.engines.processes:open_processes"),
-    "ray": Row("fedseq.engines:open_ray"),
-    "serial": Row("fedseq.engines.serial:open_serial"),
-})  # fmt: skip
-
-PARTITIONS = Table("partition", {
-    name: Row(f"fedseq.data.partition:{name}") for name in ("hsu", "official", "iid", "shards")
-})  # fmt: skip
-
-AUGMENTATIONS = Table("augmentation", {
-    "crop-flip": Row("fedseq.training.augmentation:crop_flip"),
-    "none": Row("fedseq.training.augmentation:none"),
-})  # fmt: skip
-
-
-@dataclass(frozen=True)
-class TrackerRow(Row):
-    package: str = ""  # that has to be installed
-
-
-TRACKERS = Table("tracker", {
-    "tensorboard": TrackerRow("fedseq.tracking.tensorboard:TensorBoard", package="tensorboard"),
-    "wandb": TrackerRow("fedseq.tracking.wandb:WeightsAndBiases", package="wandb"),
-    "mlflow": TrackerRow("fedseq.tracking.mlflow:MLflow", package="mlflow"),
-})  # fmt: skip
+})
+# fmt: on
 
 Criterion = tuple[str | None, str | None, str]  # approximator, metric, method
 
@@ -251,15 +267,15 @@ def valid_metrics(method: str, probabilities: bool) -> tuple[str | None, ...]:
 
 def default_metric(approximator: str | None, method: str) -> str | None:
     """`kl` is the paper's choice for confidence vectors, `cosine` its best for classifiers."""
-    valid = valid_metrics(method, _probabilities(approximator))
+    valid = valid_metrics(method, approximator is not None and APPROXIMATORS.row(approximator).probabilities)
     return next(metric for metric in (None, "kl", "cosine", *valid) if metric in valid)
 
 
 def check_criterion(approximator: str | None, metric: str | None, method: str) -> None:
-    """Refuses names that do not exist and parts that do not fit together."""
+    """Refuse names that do not exist and parts that do not fit together."""
     if approximator is None and METHODS.row(method).estimates:
         raise FedSeqError(f"method '{method}' needs an approximator. Valid: {', '.join(APPROXIMATORS)}.")
-    check_metric(metric, method, _probabilities(approximator))
+    check_metric(metric, method, approximator is not None and APPROXIMATORS.row(approximator).probabilities)
 
 
 def check_metric(metric: str | None, method: str, probabilities: bool) -> None:
@@ -275,7 +291,7 @@ def check_metric(metric: str | None, method: str, probabilities: bool) -> None:
 
 
 def valid_criteria() -> Iterator[Criterion]:
-    """Every distinct criterion; a metric that a method could do without is left out."""
+    """Every distinct criterion; a method that can do without a metric comes without one."""
     yield from ((None, None, method) for method, row in METHODS.items() if not row.estimates)
     for approximator, facts in APPROXIMATORS.items():
         for method, row in METHODS.items():
@@ -285,23 +301,75 @@ def valid_criteria() -> Iterator[Criterion]:
                 yield from ((approximator, metric, method) for metric in valid_metrics(method, facts.probabilities))
 
 
-def _probabilities(approximator: str | None) -> bool:
-    return approximator is not None and APPROXIMATORS.row(approximator).probabilities
+# --- models, engines, data, trackers ---------------------------------------------------------------------------------
 
 
-def load_own(kind: str, name: str) -> Callable[..., Any]:
-    """A user's own, by `package.module:name`."""
-    module_name, _, attribute = name.partition(":")
-    if str(Path.cwd()) not in sys.path:  # a console script does not look in the current folder, where users keep theirs
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
-        raise FedSeqError(f"{kind} '{name}': cannot import {module_name}: {error}.") from None
-    if not hasattr(module, attribute):
-        public = (word for word in vars(module) if not word.startswith("_"))
-        raise unknown(f"{kind} in {module_name}:", attribute, public)
-    own: Callable[..., Any] | None = getattr(module, attribute)
-    if not callable(own):
-        raise FedSeqError(f"{kind} '{name}': {attribute} is not a class or function.")
-    return own
+@dataclass(frozen=True)
+class Model(Row):
+    takes: Literal["any", "pictures", "series", "text"] = "any"  # (channels, height, width), (channels, time), (time,)
+    smallest: int = 0  # sides of pictures, or length of series
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """True if the model can be built for inputs of this shape."""
+        dimensions = {"any": len(shape), "pictures": 3, "series": 2, "text": 1}[self.takes]
+        return len(shape) == dimensions and min(shape[1:], default=self.smallest) >= self.smallest
+
+    @property
+    def wanted(self) -> str:
+        """The inputs that fit, in words."""
+        if self.takes == "text":
+            return "text, whose inputs are lists of characters by number"
+        size = f"{self.smallest}x{self.smallest}" if self.takes == "pictures" else f"{self.smallest} points in time"
+        return f"{self.takes} of at least {size}"
+
+
+@dataclass(frozen=True)
+class EngineRow(Row):
+    workers: bool = False  # it has worker processes, whose number can be chosen
+    devices: tuple[str, ...] = ("cpu", "cuda", "mps")
+
+
+@dataclass(frozen=True)
+class PartitionRow(Row):
+    dirichlet: bool = False  # it draws from Dir(alpha)
+
+
+@dataclass(frozen=True)
+class TrackerRow(Row):
+    package: str = ""  # that has to be installed
+
+
+# fmt: off
+MODELS = Table("model", {
+    "lenet5": Model("fedseq.models.networks:LeNet5", takes="pictures", smallest=16),
+    "mlp": Model("fedseq.models.networks:MLP"),
+    "small-cnn": Model("fedseq.models.networks:SmallCNN", takes="pictures", smallest=4),
+    "resnet20": Model("fedseq.models.networks:ResNet20", takes="pictures", smallest=8),
+    "gru": Model("fedseq.models.networks:GRU", takes="text"),
+    "cnn1d": Model("fedseq.models.networks:CNN1d", takes="series", smallest=4),
+})
+
+ENGINES = Table("engine", {
+    "processes": EngineRow("fedseq.engines.processes:open_processes", workers=True, devices=("cpu", "cuda")),
+    "ray": EngineRow("fedseq.engines:open_ray", workers=True, devices=("cpu",)),
+    "serial": EngineRow("fedseq.engines.serial:open_serial"),
+})
+
+PARTITIONS = Table("partition", {
+    "hsu": PartitionRow("fedseq.data.partition:hsu", dirichlet=True),
+    "official": PartitionRow("fedseq.data.partition:official", dirichlet=True),
+    "iid": PartitionRow("fedseq.data.partition:iid"),
+    "shards": PartitionRow("fedseq.data.partition:shards"),
+})
+
+AUGMENTATIONS = Table("augmentation", {
+    "crop-flip": Row("fedseq.training.augmentation:crop_flip"),
+    "none": Row("fedseq.training.augmentation:none"),
+})
+
+TRACKERS = Table("tracker", {
+    "tensorboard": TrackerRow("fedseq.tracking.tensorboard:TensorBoard", package="tensorboard"),
+    "wandb": TrackerRow("fedseq.tracking.wandb:WeightsAndBiases", package="wandb"),
+    "mlflow": TrackerRow("fedseq.tracking.mlflow:MLflow", package="mlflow"),
+})
+# fmt: on

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedseq.options.privacy_plan import is_private
 from fedseq.report.costs import AS_RECORDED, Costs, run_costs
 from fedseq.report.series import Series, Stat, data_of, make_series, stat
 from fedseq.runs.reading import Run
@@ -187,7 +186,7 @@ def speedup(
 def _is_baseline(other: Series, series: Series) -> bool:
     """FedAvg, however tuned, on the same data and model, dealt in the same way, under the same troubles."""
     same = all(getattr(other.config, name) == getattr(series.config, name) for name in EQUAL)
-    same = same and is_private(other.config) == is_private(series.config)
+    same = same and other.config.private == series.config.private
     return same and other.config.algorithm == "fedavg" and not series.central
 
 

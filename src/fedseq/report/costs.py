@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from fedseq.options.conditions import uses_estimates
 from fedseq.runs.reading import Details, Run, read_details
 from fedseq.simulation.clock import MISSED, Clock, WhatIf
 
@@ -115,7 +114,7 @@ def run_costs(run: Run, what_if: WhatIf = AS_RECORDED, details: Details | None =
 def _pretraining(clock: Clock, details: Details) -> Spent:
     """What it costs to estimate the clients. A visit moves as much as one of a round."""
     config, holders = clock.config, {client: count for client, count in enumerate(details.examples) if count}
-    if not uses_estimates(config) or details.grouped_by == "given":
+    if not config.uses_estimates or details.grouped_by == "given":
         return NOTHING
     visit = replace(clock, passes=config.pretrain_epochs)
     seconds = max((visit.hop(client, count) for client, count in holders.items()), default=0.0)

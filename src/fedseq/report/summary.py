@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from fedseq import __version__
-from fedseq.options.conditions import spread_of
 from fedseq.options.config_files import to_yaml
 from fedseq.report.convergence import (
     SHARES,
@@ -61,8 +60,8 @@ def _dataset(name: str, runs: Sequence[Run], what_if: WhatIf, bound: Bound | Non
 
 def headlines(rows: Sequence[ComparisonRow]) -> dict[str, str]:
     """One for all rows, and one for those of each alpha."""
-    alphas = dict.fromkeys(spread_of(row.series.config) for row in rows if not row.series.central)
-    by_alpha = {alpha: [row for row in rows if spread_of(row.series.config) == alpha] for alpha in alphas}
+    alphas = dict.fromkeys(row.series.config.spread for row in rows if not row.series.central)
+    by_alpha = {alpha: [row for row in rows if row.series.config.spread == alpha] for alpha in alphas}
     return {"all": headline(rows), **{alpha: headline(members) for alpha, members in by_alpha.items()}}
 
 
@@ -91,7 +90,7 @@ def _series(row: ComparisonRow, costs: Mapping[Path, Costs], private: bool) -> d
         "label": series.label,
         "algorithm": series.config.algorithm,
         "central": series.central,
-        "alpha": None if series.central else spread_of(series.config),
+        "alpha": None if series.central else series.config.spread,
         "finished": series.finished,
         "seeds": list(series.seeds),
         "curve": None if series.central else make_curve(series, [costs[run.folder] for run in series.runs]),

@@ -19,10 +19,10 @@ from fedseq.data.dataset import Scaling, Wanted
 from fedseq.data.natural import CLIENTS, EXAMPLES, client_indices, settle
 from fedseq.data.partition import partition_clients
 from fedseq.models import default_model, kernels, model_factory
-from fedseq.options.conditions import CONFIDENCE, EXEMPLARS, is_central, watches_exemplars
+from fedseq.options.conditions import CONFIDENCE, EXEMPLARS
 from fedseq.options.config import Config
 from fedseq.options.datasets import CATALOG
-from fedseq.options.privacy_plan import is_private, with_noise
+from fedseq.options.privacy_plan import with_noise
 from fedseq.options.tables import MODELS
 from fedseq.runs.private import check_algorithm
 from fedseq.training import weights
@@ -69,7 +69,7 @@ def read_dataset(config: Config, reporter: Reporter) -> Dataset:
 def deal(config: Config, dataset: Dataset) -> list[np.ndarray]:
     """Each client's examples: whose they are, or to whom they are dealt."""
     if dataset.owners is not None:
-        return [np.arange(len(dataset.y_train))] if is_central(config) else client_indices(dataset.owners)
+        return [np.arange(len(dataset.y_train))] if config.centralized else client_indices(dataset.owners)
     rng = seeds.generator(config.seed, "partition")
     return partition_clients(dataset.y_train, config.num_clients, config.alpha, rng, config.partition)
 
@@ -91,7 +91,7 @@ def assemble(config: Config, dataset: Dataset, clients: Sequence[np.ndarray], al
     task = make_task(config, factory, train, clients, test, dataset.num_classes)
     if ":" in model:
         check_model(task, f"'{model}'", task.test)
-    names = dataset.owners.names if dataset.owners and not is_central(config) else ()
+    names = dataset.owners.names if dataset.owners and not config.centralized else ()
     classes = dataset.class_names
     digest = "" if config.dataset in CATALOG else _digest_of(dataset)
     parts = Parts(
@@ -160,7 +160,7 @@ def with_kernels(parts: Parts) -> Parts:
 
 def refuse_what_is_not_private(parts: Parts) -> None:
     """What neither options nor noise cover."""
-    if not is_private(parts.config):
+    if not parts.config.private:
         return
     check_algorithm(parts.config, parts.algorithm)
     model = build(parts.task)
@@ -195,7 +195,7 @@ def split_test(config: Config, test: Examples, class_names: Sequence[str]) -> tu
     """Public exemplars, where the run takes some, and what is left of the test set."""
     if not EXEMPLARS.holds(config):
         return None, test
-    if watches_exemplars(config) and not class_names:
+    if config.checks_exemplars and not class_names:
         raise FedSeqError("--gate-check exemplars needs classes, and the targets are numbers: use --gate-check size.")
     if CONFIDENCE.holds(config):
         _refuse_too_few(config.exemplars, test, class_names)

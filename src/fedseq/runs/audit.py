@@ -21,7 +21,6 @@ from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError
 from fedseq.engines.serial import Evaluated, SerialEngine
 from fedseq.options.config import Config
-from fedseq.options.privacy_plan import is_private, private_visits
 from fedseq.privacy.auditing import lower_bound
 from fedseq.runs.assembly import named_parts
 from fedseq.runs.experiment import execute
@@ -44,7 +43,7 @@ class Audit:
 
 
 def audit(config: Config, reporter: Reporter = QUIET) -> Audit:
-    if not is_private(config):
+    if not config.private:
         raise FedSeqError("there is no promise to audit. Give --dp-clip, and --dp-noise or --dp-epsilon.")
     parts = named_parts(replace(config, engine="serial", workers=None), reporter)
     found: list[Witness] = []
@@ -58,14 +57,14 @@ def audit(config: Config, reporter: Reporter = QUIET) -> Audit:
     seen, claimed = found[0], run.metrics[-1]["epsilon"]
     canaries = sorted(seen.visits)
     present = [bool(seen.present[client]) for client in canaries]
-    secret = not private_visits(config) and config.dp_source == "seed"  # the reader does not know who was drawn
+    secret = not config.private_visits and config.dp_source == "seed"  # the reader does not know who was drawn
     scores = reader_scores(seen, canaries, secret)
     return Audit(
         claimed=float("inf") if claimed is None else claimed,
         successor=lower_bound([seen.scores[client] for client in canaries], present, config.dp_delta),
         reader=lower_bound(scores, present, config.dp_delta),
         canaries=len(canaries),
-        protects_from_successor=private_visits(config),
+        protects_from_successor=config.private_visits,
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from fedseq.basics.errors import FedSeqError
 from fedseq.engines import open_engine
 from fedseq.grouping.superclients import refuse_impossible
-from fedseq.options.conditions import watches_exemplars
 from fedseq.options.config import Config
 from fedseq.options.config_files import refuse_code
 from fedseq.options.resolve import resolve
@@ -157,7 +156,7 @@ def _under_attack_and_watch(parts: Parts) -> Parts:
     falsified = poisoned(config, task.train, task.clients, task.num_classes)
     changed = {"late_labels": falsified.y} if honest_at_first(config) else {"train": falsified}
     task = replace(task, **changed)
-    if watches_exemplars(config):
+    if config.checks_exemplars:
         if parts.exemplars is None:
             raise FedSeqError(
                 "--gate-check exemplars needs public exemplars of classes, and this test set gives none. "

@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fedseq.options.conditions import is_natural
 from fedseq.options.config import Config
 from fedseq.options.option import brief
 
@@ -20,5 +19,5 @@ def run_name(config: Config, special: Mapping[str, Any]) -> str:
     for name, value in special.items():
         words.append(value if isinstance(value, str) else f"{name.replace('_', '-')}{brief(value).lower()}")
     if config.algorithm != "centralized":
-        words.append(f"by-{config.clients_by}" if is_natural(config) else f"alpha{config.alpha:g}")
+        words.append(f"by-{config.clients_by}" if config.real_clients else f"alpha{config.alpha:g}")
     return slug("-".join([*words, f"seed{config.seed}"]))

@@ -37,7 +37,7 @@ class OpenFolder:
         """What follows from the data and the machine is as it was when the run was begun."""
         if self.before is None:
             return asked
-        left_open = [name for name, found in OPTIONS.items() if getattr(asked, name) == found.open]
+        left_open = [name for name, found in OPTIONS.items() if getattr(asked, name) == found.undecided]
         followed = {name: getattr(self.before.config, name) for name in left_open}
         if names_code(followed):  # a folder does not decide which code is run
             raise FedSeqError(

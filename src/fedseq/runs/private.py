@@ -16,9 +16,8 @@ from torch import Tensor
 from fedseq.algorithms.base import Algorithm, keep
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import write_json
-from fedseq.options.conditions import uses_estimates
 from fedseq.options.config import Config
-from fedseq.options.privacy_plan import accountant, is_private, private_rounds, private_visits
+from fedseq.options.privacy_plan import accountant
 from fedseq.privacy.accountant import Accountant
 from fedseq.runs.folder import RunFolder, read_json
 from fedseq.training.jobs import Job, Result
@@ -35,7 +34,7 @@ class Ledger:
 
     def start(self, config: Config, sizes: Sequence[int], grouped: bool) -> Visits:
         """Before the first round: what estimating the clients costs, where they have to be."""
-        estimated = self.by_visit and not grouped and uses_estimates(config)
+        estimated = self.by_visit and not grouped and config.uses_estimates
         return self._add((), {client: config.pretrain_epochs for client, n in enumerate(sizes) if n and estimated})
 
     def charge(self, visits: Visits, jobs: Sequence[Job]) -> Visits:
@@ -89,9 +88,9 @@ class Budget:
 
 
 def open_ledger(config: Config, files: RunFolder, num_clients: int) -> Ledger | None:
-    if not is_private(config):
+    if not config.private:
         return None
-    return Ledger(files.ledger if config.dp_source == "system" else None, num_clients, private_visits(config))
+    return Ledger(files.ledger if config.dp_source == "system" else None, num_clients, config.private_visits)
 
 
 def make_budget(config: Config, ledger: Ledger | None, share: float) -> Budget | None:
@@ -102,7 +101,7 @@ def make_budget(config: Config, ledger: Ledger | None, share: float) -> Budget |
 
 def check_algorithm(config: Config, algorithm: Algorithm) -> None:
     """An algorithm of the user's own, of which options cannot tell."""
-    if private_rounds(config) and (algorithm.observe is not keep or algorithm.merge_every != 1):
+    if config.private_rounds and (algorithm.observe is not keep or algorithm.merge_every != 1):
         raise FedSeqError(
             f"algorithm {algorithm.name} lets its server see chains without noise (by `observe`, or by merging "
             "seldom), and cannot be used with --dp-mechanism round. Use --dp-mechanism visit."

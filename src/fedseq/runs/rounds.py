@@ -9,7 +9,6 @@ from typing import Any
 from torch import Tensor
 
 from fedseq.algorithms.base import State, aggregate, models_to_evaluate, starts
-from fedseq.options.conditions import watches_exemplars
 from fedseq.runs.checkpoints import CheckpointWriter
 from fedseq.runs.divergence import divergence, server_divergence
 from fedseq.runs.enough import better, ends
@@ -135,7 +134,7 @@ def calibrate_gate(
 
     Only the gate remembers it.
     """
-    units = range(len(setup.units)) if watches_exemplars(setup.config) else None
+    units = range(len(setup.units)) if setup.config.checks_exemplars else None
     planned = plan(setup, snapshot, units).jobs
     jobs = [
         replace(job, index=index, hops=((client, 0),), start=snapshot.state["weights"], purpose="calibrate")

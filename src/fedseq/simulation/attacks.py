@@ -1,8 +1,8 @@
 """What simulated attackers do: they falsify the update they send, or the data they train on.
 
-Each attack is a row of ATTACKS, written as NAME or NAME:NUMBER. Falsified data is there from the beginning, also in
-pre-training, unless the attacker behaves at first; a falsified update is sent in training and where the gate is
-calibrated, and not in pre-training.
+Each attack is a row of ATTACKS, written as NAME or NAME:NUMBER. Attackers on data train on false data from the start,
+also in pre-training, unless they behave honestly at first; attackers on updates send false ones in training and when
+the gate is calibrated, but not in pre-training.
 """
 
 import math
@@ -14,13 +14,13 @@ from fedseq.basics.errors import FedSeqError
 
 
 class Attack(NamedTuple):
-    """What an attacker does; the neutral values are those of an honest client."""
+    """What an attacker does; the defaults are those of an honest client."""
 
-    factor: float = 1.0  # on its update
+    factor: float = 1.0  # that multiplies its update
     flipped: float = 0.0  # share of its examples whose label c becomes C - 1 - c
-    triggered: float = 0.0  # share of its examples with the trigger, and the label 0
-    loss: float | None = None  # the training loss it claims, in place of its own
-    honest_rounds: int = 0  # in which its labels are true
+    triggered: float = 0.0  # share of its examples that get the trigger, and the label 0
+    loss: float | None = None  # the training loss it reports instead of its own
+    honest_rounds: int = 0  # first rounds, in which its labels are true
 
     @property
     def on_data(self) -> bool:
@@ -29,8 +29,8 @@ class Attack(NamedTuple):
 
 class AttackRow(NamedTuple):
     make: Callable[[float], Attack]
-    number: str = ""  # what its number is
-    usual: float | None = None  # the number where none is given; None where it has to be
+    number: str = ""  # what the number after the colon means
+    usual: float | None = None  # the default number; None if the number is required
 
 
 ATTACKS = {
@@ -47,18 +47,14 @@ ATTACKS = {
 def parse_attack(text: str) -> Attack:
     name, colon, written = text.partition(":")
     row = ATTACKS.get(name)
-    if row is None or (colon and not row.number):
-        raise _unknown(text)
-    if not colon:
-        if row.number and row.usual is None:
-            raise _unknown(text)
+    if row is not None and not colon and (row.usual is not None or not row.number):
         return row.make(row.usual or 0.0)
     try:
         number = float(written)
     except ValueError:
-        raise _unknown(text) from None
-    if not math.isfinite(number):
-        raise _unknown(text)
+        number = math.nan
+    if row is None or not row.number or not math.isfinite(number):
+        raise FedSeqError(f"unknown attack '{text}'. Valid: {described()} (e.g. scale:10).")
     if row.number == "SHARE" and not 0 < number <= 1:
         raise FedSeqError(f"attack '{text}': the share of an attacker's examples must be greater than 0 and at most 1.")
     if row.number == "ROUNDS" and not (number >= 1 and number == int(number)):
@@ -67,7 +63,7 @@ def parse_attack(text: str) -> Attack:
 
 
 def number_of_attackers(share: float, num_clients: int) -> int:
-    """The share as it is written, in whole clients, half of one being one."""
+    """The share in whole clients, computed in decimals as it is written; half a client is rounded up."""
     count = int((Decimal(str(share)) * num_clients).quantize(Decimal(1), ROUND_HALF_UP))
     if share > 0 and count == 0:
         least = math.ceil(1000 * 0.5 / num_clients) / 1000
@@ -77,15 +73,9 @@ def number_of_attackers(share: float, num_clients: int) -> int:
 
 
 def described() -> str:
-    """All of them, as they are written."""
-    return ", ".join(name + _suffix(row) for name, row in ATTACKS.items())
-
-
-def _suffix(row: AttackRow) -> str:
-    if not row.number:
-        return ""
-    return f":{row.number}" if row.usual is None else f"[:{row.number}]"
-
-
-def _unknown(text: str) -> FedSeqError:
-    return FedSeqError(f"unknown attack '{text}'. Valid: {described()} (e.g. scale:10).")
+    """All attacks in the form in which they are written."""
+    suffixes = {
+        name: "" if not row.number else f":{row.number}" if row.usual is None else f"[:{row.number}]"
+        for name, row in ATTACKS.items()
+    }
+    return ", ".join(name + suffix for name, suffix in suffixes.items())

@@ -1,7 +1,7 @@
-"""The simulated clock: how long a federation of fast and slow clients would wait. There is no other.
+"""The simulated clock: how long a federation of fast and slow clients would wait. Runs and reports share it.
 
 A hop takes steps / speed + bytes / bandwidth. Speeds are lognormal around `client_speed` and follow from the seed; a
-client keeps its own. What `deadline` gives up in a run is what a report counts, by this one function.
+client keeps its own.
 """
 
 import math
@@ -14,16 +14,16 @@ from fedseq.basics.errors import FedSeqError
 if TYPE_CHECKING:
     from fedseq.options.config import Config
 
-MISSED = ("dropout", "deadline")  # reasons of hops that nothing came back from
+MISSED = ("dropout", "deadline")  # reasons for which nothing came back from a hop
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Other clients than those that a run's options tell of; None leaves what they say."""
+    """Other client speeds than those of a run's options; None keeps the run's own."""
 
     client_speed: float | None = None  # SGD steps a second of the median client
     bandwidth: float | None = None  # bytes a second, each way through the server
-    speed_spread: float | None = None  # sigma of the logarithm of the speeds; 0: all alike
+    speed_spread: float | None = None  # sigma of the logarithm of the speeds; 0: all clients alike
 
     def __post_init__(self) -> None:
         for flag, value in (("--client-speed", self.client_speed), ("--bandwidth", self.bandwidth)):
@@ -40,7 +40,7 @@ class WhatIf:
 @dataclass(frozen=True)
 class Clock:
     config: "Config"  # resolved
-    passes: int  # over a client's data at each visit: its epochs, and what the algorithm takes beside them
+    passes: int  # over a client's data at each visit: its epochs, and the extra passes of the algorithm
     bytes_per_hop: float  # down and up
 
     @cached_property
@@ -49,7 +49,7 @@ class Clock:
 
     def speed(self, client: int) -> float:
         """SGD steps a second."""
-        from fedseq.basics import seeds  # numpy, which nobody waits for who only asks for help
+        from fedseq.basics import seeds  # imports numpy, which --help need not wait for
 
         if client not in self._speeds:
             normal = seeds.generator(self.config.seed, "client-speed", client).standard_normal()
@@ -57,14 +57,14 @@ class Clock:
         return self._speeds[client]
 
     def hop(self, client: int, examples: int) -> float:
-        """From sending the model to a client with so many examples until its own is back."""
+        """Seconds from sending the model to a client with this many examples until its own model is back."""
         steps = self.passes * math.ceil(examples / self.config.batch_size)
         return steps / self.speed(client) + self.bytes_per_hop / self.config.bandwidth
 
     def failed_hop(self, client: int, examples: int, reason: str) -> float:
-        """Who never answers is waited for until the deadline; without one, until the answer was due.
+        """Seconds spent on a hop that failed: until the deadline if no answer came, else as for any hop.
 
-        What is refused after it was computed has taken its time like any other.
+        Without a deadline, the server waits until the answer was due.
         """
         if reason in MISSED and self.config.deadline is not None:
             return self.config.deadline

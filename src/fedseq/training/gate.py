@@ -14,9 +14,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from fedseq.options.conditions import watches_exemplars
 from fedseq.options.config import Config
-from fedseq.options.privacy_plan import private_rounds
 from fedseq.training.standing import Standing, Usual, Visit, usual
 from fedseq.training.weights import all_finite
 
@@ -60,7 +58,7 @@ class Watch(NamedTuple):
 
 def watch(config: Config, memory: GateMemory) -> Watch | None:
     """For all clients; None without the check."""
-    return Watch(memory.standings, usual(memory.visits)) if watches_exemplars(config) else None
+    return Watch(memory.standings, usual(memory.visits)) if config.checks_exemplars else None
 
 
 def limit(config: Config, changes: Sequence[float]) -> float | None:
@@ -68,7 +66,7 @@ def limit(config: Config, changes: Sequence[float]) -> float | None:
 
     In private rounds it is passed over instead: that a run stopped would tell of one client.
     """
-    if private_rounds(config):
+    if config.private_rounds:
         return math.inf
     if not config.gate:
         return None

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from fedseq.basics import seeds
 from fedseq.options.config import Config
-from fedseq.options.privacy_plan import private_rounds, private_visits
 
 
 @dataclass(frozen=True)
@@ -42,11 +41,11 @@ class Mechanism:
 
 
 def for_visits(config: Config) -> Mechanism | None:
-    return _mechanism(config) if private_visits(config) else None
+    return _mechanism(config) if config.private_visits else None
 
 
 def for_rounds(config: Config) -> Mechanism | None:
-    return _mechanism(config) if private_rounds(config) else None
+    return _mechanism(config) if config.private_rounds else None
 
 
 def _mechanism(config: Config) -> Mechanism:

@@ -11,14 +11,13 @@ from pathlib import Path
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import write_json
 from fedseq.options.config import Config
-from fedseq.options.privacy_plan import private_visits
 from fedseq.privacy.gaussian import epsilon_of
 from fedseq.runs.folder import read_json
 
 
 def charge_visits(config: Config, folder: Path | None, client: int, visits: int) -> None:
     """Count visits that are about to be made; refuse them where the budget does not allow it."""
-    if not private_visits(config) or config.dp_source != "system" or not config.dp_noise:
+    if not config.private_visits or config.dp_source != "system" or not config.dp_noise:
         return
     if folder is None:
         raise FedSeqError(
