@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedseq.models.kernels import crop_flip, descend, descent, exact
+from fedseq.models.kernels import crop_flip, descend, exact
 from fedseq.training import augmentation
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
@@ -50,12 +50,12 @@ def test_a_step_of_a_convolutions_kernel_pairs_what_belongs_together(layouts):
 
 @needs_compiler
 def test_the_kernel_is_used_here():
-    assert descent.load() is not None
+    assert exact.load_descent() is not None
 
 
 def test_a_step_without_a_kernel(monkeypatch):
     """1 - 0.5 * (2 + 0.5 * 1) = -0.25; on a GPU, in other formats or without a compiler."""
-    monkeypatch.setattr(descent, "load", lambda: None)
+    monkeypatch.setattr(exact, "load_descent", lambda: None)
     for dtype in (torch.float32, torch.float64):
         weights = torch.ones(3, dtype=dtype)
         descend(weights, torch.full((3,), 2.0, dtype=dtype), 0.5, 0.5)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import max_pool2d
 
-from fedseq.models.kernels import pool_relu, pooling
+from fedseq.models.kernels import exact, pool_relu
 from fedseq.models.networks import LeNet5
 from fedseq.training.weights import flatten
 
@@ -84,7 +84,7 @@ def test_the_shapes_of_lenet5():
     ids=["contiguous", "one picture", "float64", "bfloat16", "every second channel", "every second row"],
 )
 def test_what_does_not_fit_is_pytorchs(x, monkeypatch):
-    monkeypatch.setattr(pooling, "load", lambda: pytest.fail("not for the kernel"))
+    monkeypatch.setattr(exact, "load", lambda: pytest.fail("not for the kernel"))
     assert torch.equal(pool_relu(x), by_torch(x))
 
 
@@ -127,8 +127,8 @@ def test_a_model_computes_the_same_with_and_without(monkeypatch):
     torch.manual_seed(0)
     model = flatten(LeNet5((3, 32, 32), 10))
     gradients = []
-    for load in (pooling.load, lambda: None):
-        monkeypatch.setattr(pooling, "load", load)
+    for load in (exact.load, lambda: None):
+        monkeypatch.setattr(exact, "load", load)
         model.gradient.zero_()
         model.module(x).logsumexp(1).sum().backward()
         gradients.append(model.gradient.clone())

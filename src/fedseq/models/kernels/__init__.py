@@ -1,10 +1,7 @@
-"""Small C kernels for what PyTorch does in several passes over memory, or with more arithmetic than it takes."""
+"""Small C kernels for what PyTorch computes in several passes over memory, or with more arithmetic than needed."""
 
-from fedseq.models.kernels.convolution import ConvPoolRelu, available, choose, obstacle, supports
-from fedseq.models.kernels.cropping import crop_flip
-from fedseq.models.kernels.descent import descend
-from fedseq.models.kernels.pair import in_turn
-from fedseq.models.kernels.pooling import load, pool_relu
+from fedseq.models.kernels.convolution import ConvPoolRelu, available, choose, in_turn, obstacle, supports
+from fedseq.models.kernels.exact import crop_flip, descend, load, pool_relu
 
 __all__ = [
     "ConvPoolRelu",

@@ -1,8 +1,8 @@
-"""5x5 convolution, max-pooling and ReLU as one layer, by PyTorch or by our own C kernels, which are two to three times
-as fast: they convolve by a discrete Fourier transform (transform.h derives it).
+"""5x5 convolution, max-pooling and ReLU as one layer, computed by PyTorch or by our own C kernels.
 
-The two do not give the same bits, so which one computes is part of what a run is. It is decided by `fast` and by sizes
-alone: where `fast` is asked for and the kernels cannot be used, that is an error and not a silent change of results.
+Ours are two to three times as fast: they convolve by a discrete Fourier transform (transform.h derives it). The two do
+not give the same bits, so the choice is part of a run's identity. It depends on `fast` and on sizes alone: if `fast` is
+asked for and the kernels cannot be used, that is an error and not a silent change of results.
 """
 
 import ctypes
@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.grad import conv2d_input
+from torch.nn.modules import module as torch_module
 
 from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.models.kernels import compiler
-from fedseq.models.kernels.exact import in_memory
-from fedseq.models.kernels.pooling import pool_relu
+from fedseq.models.kernels.exact import empty, in_memory, pool_relu
 
 KERNELS = ("fast", "torch")
 _SOURCES = [Path(__file__).with_name(name) for name in ("narrow.c", "winners.c", "wide.c", "pair.c")]
@@ -41,7 +41,7 @@ _FUNCTIONS = {
     "pair_forward_scratch": (0, 6),
     "pair_backward_scratch": (0, 6),
 }
-# Of `fingerprint`: the same on every CPU, or the kernels are not used.
+# What `fingerprint` gives on every CPU; a library with another is not used.
 _EXPECTED = "2ea8e48e39cf3e69c57ec2488796b8a6"
 
 
@@ -57,7 +57,7 @@ class ConvPoolRelu(nn.Conv2d):
         return layer.apply(laid(x), *self.factors(), library())
 
     def takes(self, x: Tensor, shape: tuple[int, ...]) -> bool:
-        """Whether the fast kernels compute an input of this shape, which is `x` or made of it."""
+        """True if the fast kernels compute inputs of this shape, made of `x` or equal to it."""
         readable = in_memory(x) and in_memory(self.weight.data) and not torch.is_autocast_enabled("cpu")
         return self.fast and readable and supports(self, shape)
 
@@ -68,7 +68,7 @@ class ConvPoolRelu(nn.Conv2d):
 
 
 def supports(layer: nn.Conv2d, shape: tuple[int, ...]) -> bool:
-    """Whether the fast kernels compute this layer on pictures of shape (..., channels, height, width)."""
+    """True if the fast kernels can compute this layer on pictures of shape (..., channels, height, width)."""
     if len(shape) != 4 or not shape[0]:
         return False
     height, width = shape[2:]
@@ -102,18 +102,18 @@ def obstacle(module: nn.Module, x: Tensor) -> str | None:
 
 
 def choose(module: nn.Module, kernels: str) -> None:
-    """Which kernels ("fast" or "torch") compute the module's convolutions from now on, where both can."""
+    """Let these kernels ("fast" or "torch") compute the module's convolutions from now on, where both can."""
     if kernels not in KERNELS:
         raise unknown("kernels", kernels, KERNELS)
     if kernels == "fast":
-        library()  # rather an error now than other numbers later
+        library()  # an error now is better than other numbers later
     for layer in module.modules():
         if isinstance(layer, ConvPoolRelu):
             layer.fast = kernels == "fast"
 
 
 def available() -> str | None:
-    """None if the fast kernels are compiled and checked, else the reason why they cannot be used here."""
+    """None if the fast kernels can be used here, else the reason why not."""
     try:
         _checked()
     except compiler.UnavailableError as reason:
@@ -141,7 +141,7 @@ def library() -> ctypes.CDLL:
 
 
 def declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
-    """With the types of its functions."""
+    """The library with the types of its functions declared."""
     for name, (pointers, sizes) in _FUNCTIONS.items():
         function = getattr(kernels, name)
         function.argtypes = [ctypes.c_void_p] * pointers + [ctypes.c_ssize_t] * sizes
@@ -151,10 +151,6 @@ def declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
 
 def laid(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)
-
-
-def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.empty(shape, dtype=dtype, device="cpu", memory_format=torch.channels_last)
 
 
 def scratch_of(floats: int) -> Tensor:
@@ -220,13 +216,61 @@ class _Narrow(torch.autograd.Function):
 
 
 def _picture_gradient(x: Tensor, above: Tensor, codes: Tensor, weight: Tensor) -> Tensor:
-    """Nobody trains pictures, so there is no kernel for the gradient of a first layer's input."""
+    """The gradient of a first layer's input, which has no kernel as training never needs it."""
     *_, tall, wide = above.shape
     spread = above.new_zeros(len(x), len(weight), x.shape[2] - _TAPS + 1, x.shape[3] - _TAPS + 1)
     for which in range(4):
         window = spread[:, :, which // 2 : 2 * tall : 2, which % 2 : 2 * wide : 2]
         window.copy_(torch.where(codes == which, above, 0.0))
     return conv2d_input(x.shape, weight, spread)
+
+
+def in_turn(first: ConvPoolRelu, second: ConvPoolRelu, x: Tensor) -> Tensor:
+    """second(first(x)) in one function where that is possible: a tenth faster, with the same bits.
+
+    It keeps what lies between the layers in the cache, so neither that nor its gradient is ever a tensor. Hooks on a
+    layer, or a gradient of the input, need the layers one by one.
+    """
+    if x.requires_grad or not first.takes(x, tuple(x.shape)) or _watched(first) or _watched(second):
+        return second(first(x))
+    if first.in_channels > 3 or second.in_channels < 16 or not second.takes(x, pooled(x, first.out_channels)):
+        return second(first(x))
+    return _Pair.apply(laid(x), *first.factors(), *second.factors(), library())
+
+
+def _watched(layer: ConvPoolRelu) -> bool:
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return any(hooks) or torch_module._has_any_global_hook()
+
+
+class _Pair(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, w1: Tensor, bias1: Tensor, w2: Tensor, bias2: Tensor, kernels: ctypes.CDLL
+    ) -> Tensor:
+        (count, inputs, height, width), middle, outputs = x.shape, len(w1), len(w2)
+        sizes = (count, height, width, inputs, middle, outputs)
+        between = pooled(x, middle)
+        codes1 = empty(*between, dtype=torch.uint8)
+        codes2 = empty(*pooled(codes1, outputs), dtype=torch.uint8)
+        y, halves = empty(*codes2.shape), scratch_of(kernels.wide_halves_size(count, middle))
+        scratch = scratch_of(kernels.pair_forward_scratch(*sizes))
+        tensors = (x, w1, bias1, w2, bias2, y, codes1, codes2, halves, scratch)
+        kernels.pair_forward(*(tensor.data_ptr() for tensor in tensors), *sizes)
+        ctx.save_for_backward(x, w1, w2, codes1, codes2, halves)
+        ctx.sizes, ctx.kernels = sizes, kernels
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
+        x, w1, w2, codes1, codes2, halves = ctx.saved_tensors
+        bias1, bias2, above = scratch_of(len(w1)), scratch_of(len(w2)), laid(above)
+        kernel1, kernel2 = empty(*w1.shape), empty(*w2.shape)
+        scratch = scratch_of(ctx.kernels.pair_backward_scratch(*ctx.sizes))
+        tensors = (x, above, codes1, codes2, halves, w2, bias1, kernel1, bias2, kernel2, scratch)
+        ctx.kernels.pair_backward(*(tensor.data_ptr() for tensor in tensors), *ctx.sizes)
+        return None, kernel1, bias1, kernel2, bias2, None
 
 
 def fingerprint(kernels: ctypes.CDLL) -> str:
@@ -245,6 +289,6 @@ def fingerprint(kernels: ctypes.CDLL) -> str:
 
 
 def _numbers(*shape: int) -> Tensor:
-    """Between -0.5 and 0.5, with no pattern to speak of, and the same everywhere."""
+    """Numbers between -0.5 and 0.5 without a visible pattern, the same on every machine."""
     size = torch.Size(shape).numel()
     return torch.arange(size).mul(7919).remainder(1009).sub(504).to(torch.float32).div(1009).view(shape)
