@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedseq.grouping import exchange, group_clients, quality
-from fedseq.grouping.exchange import improve, tournament
-from fedseq.grouping.limits import Groups, Limits, cut
+from fedseq.grouping import group_clients, methods, quality
+from fedseq.grouping.methods import Groups, Limits, cut, improve, tournament
 from fedseq.options.tables import METRICS
 
 from . import simulated
@@ -115,8 +114,8 @@ def test_laws(seed, vectors):
 def test_savings_are_differences_of_the_objective(seed):
     rng = np.random.default_rng(seed)
     estimates, sizes, groups = rng.dirichlet(np.full(3, 0.3), 7), rng.integers(1, 50, 7), [[0, 1, 2], [3, 4], [5, 6]]
-    seats = exchange._seat(groups, estimates, sizes)
-    savings, _ = exchange._savings(seats, np.array([0]), np.array([2]), min_samples=1)
+    seats = methods._seat(groups, estimates, sizes)
+    savings, _ = methods._savings(seats, np.array([0]), np.array([2]), min_samples=1)
     before = objective(groups, estimates, sizes)
     for i, j in product(range(3), range(2)):
         swapped = [list(group) for group in groups]
@@ -142,9 +141,9 @@ def test_blocks_of_pairs_do_not_matter(monkeypatch):
     counts, estimates = simulated.dirichlet_clients(0.5, np.random.default_rng(0))
     sizes, limits = counts.sum(axis=1), Limits(simulated.MIN_SAMPLES, simulated.MAX_CLIENTS)
     start = cut(range(len(sizes)), sizes, limits)
-    monkeypatch.setattr(exchange, "MAX_ROUNDS", 20)
+    monkeypatch.setattr(methods, "MAX_ROUNDS", 20)
     whole = improve(start, estimates, sizes, limits)
-    monkeypatch.setattr(exchange, "PAIRS_AT_ONCE", 7)
+    monkeypatch.setattr(methods, "PAIRS_AT_ONCE", 7)
     assert improve(start, estimates, sizes, limits) == whole
 
 

@@ -1,14 +1,11 @@
-"""The greedy method: picks worked out on paper, the effect of reordering clients, and the screen for `kl`."""
+"""The greedy method: picks worked out on paper, and the effect of reordering clients."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedseq.grouping import greedy, screen
-from fedseq.grouping.greedy import pick_groups
-from fedseq.grouping.limits import Limits
-from fedseq.grouping.metrics import x_log_x
+from fedseq.grouping.methods import Limits, pick_groups
 from fedseq.options.tables import METRICS
 
 A, B = np.array([1.0, 0.0]), np.array([0.0, 1.0])
@@ -76,32 +73,3 @@ def test_permuting_clients_permutes_the_groups(metric, seed, half):
     groups = pick_groups(estimates, sizes, Limits(40, 5), firsts, metric, half)
     moved = pick_groups(moved_estimates, moved_sizes, Limits(40, 5), new_place[firsts], metric, half)
     assert moved == [new_place[group].tolist() for group in groups]
-
-
-@given(seed=st.integers(0, 10**6), half=st.booleans(), peak=st.sampled_from([0.05, 0.5, 5.0]), equal=st.booleans())
-@settings(max_examples=40, deadline=None)
-def test_screen_changes_nothing(seed, half, peak, equal):
-    rng = np.random.default_rng(seed)
-    estimates = rng.dirichlet(np.full(6, peak), 60)
-    sizes = np.full(60, 7) if equal else rng.integers(0, 30, 60)
-    arguments = (estimates, sizes, Limits(50, 9), rng.permutation(60), "kl", half)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(greedy, "SCREEN_FROM", 0)
-        screened = pick_groups(*arguments)
-    assert screened == pick_groups(*arguments)
-
-
-def test_screen_keeps_few():
-    rng = np.random.default_rng(0)
-    estimates = rng.dirichlet(np.full(10, 0.5), 5000).T
-    shortlist = screen.KlScreen(estimates, np.ones(5000)).shortlist(estimates[:, 0], 1.0, 5000)
-    assert 1 <= len(shortlist) < 50
-
-
-@given(mass=st.floats(0, 12))
-def test_screen_knows_its_error(mass):
-    coefficients, error = screen._fit(np.array([mass]))
-    between = np.linspace(0, 1, 5001) ** 2
-    wanted = x_log_x(mass + between) - x_log_x(np.array([mass]))
-    assert np.abs(screen._family(between) @ coefficients[0] - wanted).max() <= error
-    assert error < 0.01

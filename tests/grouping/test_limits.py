@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedseq.grouping.limits import Limits, cut, deal_out_last, short_groups
+from fedseq.grouping.methods import Limits, cut, deal_out_last, short_groups
 
 
 def test_groups_close_when_they_have_enough_examples():

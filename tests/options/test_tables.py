@@ -12,7 +12,7 @@ import fedseq
 from fedseq.algorithms.base import FEDAVG, Algorithm
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
-from fedseq.grouping.limits import cut
+from fedseq.grouping.methods import cut
 from fedseq.options import tables
 from fedseq.options.config_files import coerce
 from fedseq.options.option import POSITIVE

@@ -12,8 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.grouping.approximators import CONFIDENCES, Reduction, reduce_weights
-from fedseq.grouping.limits import Limits, short_groups
-from fedseq.grouping.methods import Problem
+from fedseq.grouping.methods import Limits, Problem, short_groups
 from fedseq.grouping.quality import Quality, quality
 from fedseq.options.tables import METHODS, check_metric
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedseq.basics import seeds
 from fedseq.grouping import Grouping, check_limits, group_clients
-from fedseq.grouping.limits import Limits
+from fedseq.grouping.methods import Limits
 from fedseq.grouping.pretraining import Pretrained, classifier_layers, estimate, pretrain
 from fedseq.options.config import Config
 from fedseq.options.tables import APPROXIMATORS, Criterion
