@@ -246,7 +246,7 @@ def test_version(capsys):
         (["run", "--device", "cuda", "--engine", "ray"], "--engine ray does not compute on cuda"),
         (["run", "--device", "cuda", "--workers", "2"], "device 'cuda' cannot be used by worker processes"),
         (["run", "--algorithm", "fedseq+relay", "--momentum", "0.9"], "relay has a momentum of its own"),
-        (["run", "--algorithm", "fedseq+relay", "--clip-norm", "1"], "--clip-norm would cut in place of the gradient"),
+        (["run", "--algorithm", "fedseq+relay", "--clip-norm", "1"], "--clip-norm would clip the velocity instead"),
         (["group", "--pretrain-epochs", "null"], "--pretrain-epochs must be 1 or more"),
         (["run", "--device", "mps", "--workers", "2"], "--engine processes does not compute on mps"),
         (["run", "--device", "cuda:x"], "cannot be used here"),
