@@ -21,7 +21,7 @@ from fedseq.basics import seeds
 from fedseq.engines.serial import open_serial
 from fedseq.options.grammar import AlgorithmName, parse_algorithm
 from fedseq.options.resolve import resolve
-from fedseq.options.tables import AVERAGES, ENGINES, SERVER_RULES, Row
+from fedseq.options.tables import AVERAGES, ENGINES, SERVER_RULES, EngineRow
 from fedseq.runs.reading import read_run
 from fitting import that_fit
 
@@ -260,7 +260,7 @@ class Reversed:
 @pytest.mark.parametrize("name", NAMES)
 def test_any_order_of_arrival_gives_the_same_bits_and_so_does_a_second_run(tmp_path, monkeypatch, usual, name):
     first = usual(name)
-    monkeypatch.setitem(ENGINES, "serial", Row(f"{__name__}:Reversed"))
+    monkeypatch.setitem(ENGINES, "serial", EngineRow(f"{__name__}:Reversed"))
     assert same(train(tmp_path, name), first)
 
 

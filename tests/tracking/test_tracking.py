@@ -1,12 +1,11 @@
 from pathlib import Path
 
 import pytest
-from fedseq.options.trackers import TrackerRow
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
 from fedseq.options.resolve import resolve
-from fedseq.options.tables import TRACKERS
+from fedseq.options.tables import TRACKERS, TrackerRow
 from fedseq.tracking import check_installed, scalars, tracked
 
 from .runs import small_run

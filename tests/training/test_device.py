@@ -76,7 +76,7 @@ def test_workers_without_a_gpu_say_so_before_anything_is_written(tmp_path: Path)
 
 
 def test_a_gpu_is_not_filled_with_a_worker_for_each_core() -> None:
-    with pytest.raises(fedseq.FedSeqError, match=r"Say how many: --workers 2, or --engine serial"):
+    with pytest.raises(fedseq.FedSeqError, match=r"Choose how many: --workers 2, or --engine serial"):
         fedseq.run({**SMALL, "engine": "processes", "device": "cuda"})
 
 
