@@ -2,18 +2,10 @@
 
 import re
 import tracemalloc
-from uuid import uuid4
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.common.constant import NOOP_FLWR_AID, SUPERLINK_NODE_ID
-from flwr.server.superlink.linkstate import LinkStateFactory
-from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID
-from flwr.supercore.object_store import ObjectStoreFactory
-from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.federation import NoOpFederationManager
-from flwr.superlink.grid.inmemory_grid import InMemoryGrid
+from flwr.app import Message, RecordDict
 
 from fedseq.algorithms.base import FEDAVG
 from fedseq.basics.errors import FedSeqError
@@ -24,33 +16,12 @@ from fedseq.flower.apps.roster import Roster
 from fedseq.options.resolve import resolve
 from fedseq.runs.assembly import assemble
 
+from .grids import Nodes
+
 pytestmark = pytest.mark.timeout(60)  # a node that is waited for would take ten times as long
 
 FACTS = DataFacts((1, 8, 8), ("zero", "one"), (0.25,), (0.5,))
 DEADLINE = 600.0
-
-
-class Nodes:
-    """A run with these nodes on Flower's own state; they say nothing unless they are made to."""
-
-    def __init__(self, count: int):
-        states = LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), ObjectStoreFactory())
-        self.grid = InMemoryGrid(states)
-        self.state = self.grid.state
-        run = self.state.create_run("", "", "", {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, "serverapp")
-        # What an app's messages name as their sender.
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run, SUPERLINK_NODE_ID, 1
-        self.grid.set_run(self.state.get_run_info(run_ids=[run])[0])
-        self.ids = [self.state.create_node(NOOP_FLWR_AID, "", f"{node}".encode(), 1e6) for node in range(count)]
-        for node in self.ids:
-            self.state.activate_node(node, 1e6)
-
-    def say(self, node: int, client: int, examples: int) -> None:
-        [asked] = self.state.get_message_ins(self.ids[node], 1)
-        said = RecordDict({"client": ConfigRecord({"client": client, "examples": examples})})
-        answer = Message(said, reply_to=asked)
-        answer.metadata.__dict__["_message_id"] = str(uuid4())
-        assert self.state.store_message_res(answer)
 
 
 def make_roster(nodes: Nodes, sizes: dict[int, int] | None = None) -> tuple[Roster, list[str]]:

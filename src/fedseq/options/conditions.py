@@ -62,6 +62,11 @@ def _merged(run: "Config") -> bool:
     return run.parts.topology == "fedseq"
 
 
+def _with_workers(run: "Config") -> bool:
+    engine = ENGINES.get(run.engine)  # that of a federation is in no table: nobody chooses it
+    return engine is not None and engine.workers
+
+
 def _confidence(run: "Config") -> bool:
     return run.uses_estimates and run.approximator == "confidence"
 
@@ -96,5 +101,5 @@ PRIVATE = Condition("private runs, by --dp-clip", lambda run: run.private)
 NO_PRIVATE_ROUNDS = Condition(
     "runs without --dp-mechanism round: there, one client's update would change what the gate lets others send",
     lambda run: not run.private_rounds)
-WORKERS = Condition("--engine processes or ray", lambda run: ENGINES.row(run.engine).workers)
+WORKERS = Condition("--engine processes or ray", _with_workers)
 RAY = Condition("--engine ray", lambda run: run.engine == "ray")

@@ -53,7 +53,7 @@ class Roster:
             if time.monotonic() > give_up:
                 break
             self._count_down(missing, give_up)
-            time.sleep(PAUSE)
+            self._pause()
         unknown = [client for client in missing if client not in self.sizes]
         if unknown or len(missing) == self.num_clients:
             raise FedSeqError(
@@ -86,7 +86,7 @@ class Roster:
         self.said = time.monotonic()
         while all(self.node(client) is None for client in clients) and time.monotonic() < give_up:
             self._count_down(sorted(clients), give_up)
-            time.sleep(PAUSE)
+            self._pause()
             self.look()
 
     def _count_down(self, clients: Sequence[int], give_up: float) -> None:
@@ -107,10 +107,17 @@ class Roster:
                 self.post.send(node, Message(content, node, HELLO, ttl=self.deadline), self.deadline)
         self.listen()
 
-    def listen(self) -> None:
-        """Take what nodes have said of themselves by now."""
-        for node, answer in self.post.collect(patience=0.0):
+    def listen(self, patience: float = 0.0) -> None:
+        """Take what nodes have said of themselves by now; if it is nothing, what one says within this time."""
+        for node, answer in self.post.collect(patience):
             self._hear(node, answer)
+
+    def _pause(self) -> None:
+        """Until the next look, or until a node that was asked answers."""
+        if self.post.waiting:
+            self.listen(PAUSE)
+        else:
+            time.sleep(PAUSE)
 
     def _hear(self, node: int, answer: RecordDict | Refused) -> None:
         """A node that is refused is asked again later: its data may be repaired, or its double be noticed as dead."""
