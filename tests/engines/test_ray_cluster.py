@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -56,7 +57,7 @@ def test_without_ray_there_is_advice() -> None:
     assert "pip install 'fedseq[ray]'" in failed.stderr
 
 
-def test_a_cluster_of_our_own_stays_on_loopback_obeys_ctrl_c_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_cluster_of_our_own_is_closed_to_others_obeys_ctrl_c_and_leaves_nothing(tmp_path: Path) -> None:
     before = shared_files()
     words = ["--dataset", "digits", "--method", "random", "--out", "run"]
     started = fedseq("run", *words, "--engine", "ray", "--workers", "2", "--rounds", "100000")
@@ -66,7 +67,18 @@ def test_a_cluster_of_our_own_stays_on_loopback_obeys_ctrl_c_and_leaves_nothing(
     listening = [address for pid in family for address in listens_on(pid)]
     assert len(family) >= 5, started.communicate()  # the driver, the head's services, two workers
     assert len(listening) >= 4
-    assert all(address in LOOPBACK for address in listening), listening
+    assert all(address in LOOPBACK for address, _ in listening), listening
+    (port,) = {port for pid in family if "gcs_server" in command_of(pid) for _, port in listens_on(pid)}
+    (session,) = {word for pid in family for word in command_of(pid).split("\0") if word.startswith("--session-dir=")}
+    ray_s_own = Path(session.partition("=")[2]).parent  # which Ray opens to everybody, inside of one that is closed
+    assert stat.S_IMODE(ray_s_own.parent.stat().st_mode) == 0o700
+    (token,) = {token_of(pid) for pid in family if "ray/core" in command_of(pid)}
+    assert len(token) == 64
+    assert not any(token in command_of(pid) for pid in family)  # which other users may read
+    without, wrong, right = (outsider(port, token) for token in ("", "0" * 64, token))
+    assert "Authentication token is missing" in without.communicate(timeout=100)[1]
+    assert "InvalidAuthToken" in wrong.communicate(timeout=100)[1]
+    assert "inside" in right.communicate(timeout=100)[0]
     os.killpg(started.pid, signal.SIGINT)
     output = "".join(started.communicate(timeout=100))
     assert started.returncode == 130, output
@@ -88,13 +100,33 @@ def descendants(pid: int) -> list[int]:
     return [pid, *(one for child in below for one in descendants(child))]
 
 
-def listens_on(pid: int) -> list[str]:
-    """Addresses, as the kernel writes them, of the TCP sockets at which the process waits for others."""
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def token_of(pid: int) -> str:
+    words = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    return next(word.partition("=")[2] for word in words if word.startswith("RAY_AUTH_TOKEN="))
+
+
+def outsider(port: int, token: str) -> "subprocess.Popen[str]":
+    """Another driver, which asks the cluster to run a task of its own."""
+    code = "import ray, sys; ray.init(sys.argv[1]); print(ray.get(ray.remote(lambda: 'in' + 'side').remote()))"
+    environment = {**os.environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    if token:
+        environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+    words = [sys.executable, "-c", code, f"127.0.0.1:{port}"]
+    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def listens_on(pid: int) -> list[tuple[str, int]]:
+    """Addresses, as the kernel writes them, and ports of the TCP sockets at which the process waits for others."""
     found = []
     sockets = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
             _, local, _, state, *_, inode = line.split()[:10]
             if state == "0A" and f"socket:[{inode}]" in sockets:
-                found.append(local.split(":")[0])
+                address, port = local.split(":")
+                found.append((address, int(port, 16)))
     return found
