@@ -5,6 +5,8 @@ x = 0 and never move. Full participation, one step a round, a third (or so) of c
 weights of 10^12, 10^23 after rounds 1 and 2, and in round 3 a squared error of 10^52, which float32 does not have.
 """
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -62,3 +64,40 @@ def test_a_server_rule_that_overflows_keeps_the_last_finite_model_too(tmp_path):
     loaded = load_checkpoint(tmp_path / "checkpoints")
     assert loaded is not None
     assert bool(torch.isfinite(loaded[0].state["weights"]).all())
+
+
+class Ratio(nn.Module):
+    """Two logits, x * slope for class 1; a point at x = inf is 0 * inf = NaN until the slope moves."""
+
+    def __init__(self, broken_from: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+        self.broken_from = broken_from
+
+    def forward(self, x):
+        slope = self.weight if float(self.weight.detach()) < self.broken_from else self.weight * float("nan")
+        return torch.stack([torch.zeros(len(x)), slope * x[:, 0]], 1)
+
+
+def logistic(broken_from):
+    """A client with x = 1 of class 1 only: every step of lr 1 moves the slope up by 1 - sigmoid(slope)."""
+    x, y = torch.ones(4, 1), torch.ones(4, dtype=torch.long)
+    return partial(Ratio, broken_from), [(x, y), (x, y)], (x, y)
+
+
+@pytest.mark.parametrize("engine", ["serial", "processes"])
+def test_outputs_that_are_no_numbers_are_no_class(tmp_path, engine):
+    """Slopes after rounds 1 and 2: 0.5, then 0.5 + sigmoid(-0.5) = 0.8775. With NaN from 0.8 on, round 2 is refused."""
+    make, clients, test = logistic(0.8)
+    with pytest.raises(FedSeqError, match=r"diverged in round 2: for 4 of the test examples .* not numbers"):
+        fedseq.federate(
+            make, clients, test, "fedavg", fraction=1.0, lr=1.0, weight_decay=0.0, batch_size=4, rounds=2,
+            engine=engine, folder=tmp_path,
+        )  # fmt: skip
+    run = fedseq.read_run(tmp_path)
+    assert [(record["round"], record["accuracy"]) for record in run.metrics] == [(1, 1.0)]
+    assert not run.finished
+    loaded = load_checkpoint(tmp_path / "checkpoints")
+    assert loaded is not None
+    assert loaded[0].round == 1
+    assert loaded[0].state["weights"].item() == pytest.approx(0.5)

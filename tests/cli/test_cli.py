@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -80,6 +81,31 @@ def test_ls_and_compare(capsys, run):
     assert code == 0
     assert "fedavg" in out
     assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
+    Path("curves.png").write_bytes(b"mine")
+    assert "exists already" in refused(capsys, "compare", "run", "other", "--figure", "curves.png")
+    assert Path("curves.png").read_bytes() == b"mine"
+    assert fedseq(capsys, "compare", "run", "other", "--figure", "curves.png", "--force")[0] == 0
+    assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_runs_own_files_and_what_a_command_reads_are_never_written_over(capsys, run):
+    np.save("new.npy", np.zeros((1, 8, 8), np.uint8))
+    shutil.copy(run / "weights.safetensors", "alone.safetensors")
+    before = {path: path.read_bytes() for path in (*run.rglob("*"), *Path().glob("*")) if path.is_file()}
+    for command in (
+        ["report", "run", "-o", "run/metrics.jsonl"],
+        ["report", "run", "-o", "run/checkpoints/000002.json"],
+        ["export", "run", "--format", "torchscript", "--out", "run/weights.safetensors"],
+        ["predict", "run", "new.npy", "--csv", "run/model.json"],
+    ):
+        assert "belongs to the run" in refused(capsys, *command, "--force")
+    for command in (
+        ["export", "alone.safetensors", "--format", "torchscript", "--out", "alone.safetensors"],
+        ["predict", "run", "new.npy", "--csv", "new.npy"],
+        ["predict", "alone.safetensors", "new.npy", "--csv", "alone.safetensors"],
+    ):
+        assert "read by this command" in refused(capsys, *command, "--force")
+    assert {path: path.read_bytes() for path in (*run.rglob("*"), *Path().glob("*")) if path.is_file()} == before
 
 
 def test_evaluate_gives_the_last_rounds_accuracy_again(capsys, run):
@@ -109,6 +135,7 @@ def test_partition_draws_a_picture_and_never_over_an_old_one(capsys):
         assert code == 0
         assert f"picture: {name}" in out
         assert Path(name).read_bytes().startswith(b"\x89PNG")
+    assert "exists already" in refused(capsys, "partition", "--figure", "partition.png")
 
 
 @pytest.mark.slow

@@ -49,7 +49,9 @@ def test_curves_are_drawn_over_each_of_them(tmp_path, capsys):
         "round": "round",
     }
     for over, title in titles.items():
-        assert main(["compare", str(avg), str(seq), "--figure", str(tmp_path / "c.svg"), "--over", over]) == 0
+        assert (
+            main(["compare", str(avg), str(seq), "--figure", str(tmp_path / "c.svg"), "--over", over, "--force"]) == 0
+        )
         drawn = (tmp_path / "c.svg").read_text()
         assert f"<!-- {title} -->" in drawn
         assert "<!-- fedavg -->" in drawn

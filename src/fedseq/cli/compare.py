@@ -13,6 +13,7 @@ from fedseq.report.convergence import all_costs, by_dataset, compare, find_bound
 from fedseq.report.costs import AS_RECORDED, AXES, ROUND, describe_clients, has_fixed_clock
 from fedseq.report.formats import check_picture, to_latex, to_markdown
 from fedseq.report.tables import comparison_csv, comparison_table, cost_table
+from fedseq.runs.folder import refuse_to_write
 from fedseq.runs.reading import Broken, Run, broken, read_all, readable
 from fedseq.simulation.clock import WhatIf
 
@@ -26,6 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--at", metavar="ROUND", help="also compare at this round, and at the simulated time that it takes the slowest"
     )
     parser.add_argument("--figure", metavar="FILE", help="draw the curves into this .png, .pdf or .svg file")
+    parser.add_argument("--force", action="store_true", help="draw also over a file that exists")
     parser.add_argument(
         "--over",
         choices=tuple(AXES),
@@ -111,6 +113,7 @@ def main(arguments: Namespace) -> None:
         raise FedSeqError("--over is for the curves: give --figure FILE too.")
     if arguments.figure:
         check_picture(Path(arguments.figure))
+        refuse_to_write(Path(arguments.figure), "--figure", arguments.force)
     found = runs_from(arguments.runs)
     runs = readable(found)
     console = make_console()

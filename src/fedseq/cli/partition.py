@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from fedseq.cli import add_config_flags, config_from
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
-from fedseq.report.formats import TextTable
+from fedseq.report.formats import TextTable, check_picture
+from fedseq.runs.folder import refuse_to_write
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +23,7 @@ OPTIONS = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--figure", metavar="FILE", help="picture to write (default: partition.png, -2, -3, ...)")
+    parser.add_argument("--force", action="store_true", help="draw also over a file that exists")
     parser.add_argument("--csv", action="store_true", help="print a line for each client: examples of each class")
     add_config_flags(parser, OPTIONS)
 
@@ -35,6 +37,9 @@ def main(arguments: Namespace) -> None:
     from fedseq.runs.assembly import deal, read_dataset
 
     config = config_from(arguments)
+    path = Path(arguments.figure) if arguments.figure else _unused("partition", ".png")
+    check_picture(path)
+    refuse_to_write(path, "--figure", arguments.force)
     console = make_console(stderr=arguments.csv)
     with ConsoleReporter(console) as reporter:
         dataset = read_dataset(config, reporter)
@@ -52,7 +57,6 @@ def main(arguments: Namespace) -> None:
         sys.stdout.write(to_csv(columns, [[name, *row] for name, row in zip(names, counts.tolist(), strict=False)]))
     else:
         print_table(console, TextTable(["", "min", "mean", "max"], measures(counts), title + tested))
-    path = Path(arguments.figure) if arguments.figure else _unused("partition", ".png")
     figures.partition(counts, dataset.class_names, path, title)
     console.print(f"picture: {path}", markup=False)
 

@@ -3,11 +3,11 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import write_atomically
 from fedseq.cli import add_config_flags, add_trust, given_options
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
 from fedseq.report.formats import TextTable, to_csv
+from fedseq.runs.folder import refuse_to_write
 
 EXAMPLE = """fedseq predict runs/digits-fedseq-alpha0-seed0 new.npy
   fedseq predict runs/photos photo.png folder-of-pictures --csv classes.csv
@@ -31,7 +31,8 @@ def main(arguments: Namespace) -> None:
     from fedseq.runs import prediction
 
     if arguments.csv:
-        _refuse_to_overwrite(Path(arguments.csv), arguments.force)
+        files = [Path(name) for name in (arguments.run, *arguments.inputs) if Path(name).is_file()]
+        refuse_to_write(Path(arguments.csv), "--csv", arguments.force, files)
     console = make_console()
     with ConsoleReporter(console) as reporter:
         found = prediction.predict_run(
@@ -49,11 +50,3 @@ def main(arguments: Namespace) -> None:
         return
     rows = [[name, class_name, f"{probability:.4f}"] for name, class_name, probability in found]
     print_table(console, TextTable(columns, rows, left=2))
-
-
-def _refuse_to_overwrite(file: Path, force: bool) -> None:
-    """Before anything is computed."""
-    if file.exists() and not file.is_file():
-        raise FedSeqError(f"{file} is not a plain file. Name another with --csv.")
-    if file.exists() and not force:
-        raise FedSeqError(f"{file} exists already. Name another file with --csv, or overwrite it with --force.")

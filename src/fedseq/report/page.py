@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.files import write_atomically
+from fedseq.basics.files import open_plain, write_atomically
+from fedseq.runs.folder import refuse_to_write
 
 MARK = '<meta name="generator" content="fedseq report">'  # by this we recognise a page of ours
 STYLES = ("style.css",)
@@ -37,11 +38,12 @@ def write(path: Path, summary: dict[str, Any], force: bool = False) -> Path:
     """Never over a file that is not a report, unless told to."""
     if path.is_dir():
         raise FedSeqError(f"{path} is a folder. Give the name of a file, such as {path / 'report.html'}.")
-    if path.exists() and not force:
-        with path.open("rb") as file:
+    try:
+        with open_plain(path) as file:
             ours = MARK.encode() in file.read(2000)
-        if not ours:
-            raise FedSeqError(f"{path} exists and is not a report of ours. Choose another with -o, or add --force.")
+    except OSError:  # there is none, or it is refused below
+        ours = False
+    refuse_to_write(path, "-o", force or ours)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, render(summary).encode())

@@ -32,3 +32,10 @@ def server_divergence(round_: int) -> FedSeqError:
         f"training diverged in round {round_}: the clients' models are finite, and the server's step made of them is "
         f"not. The model of round {round_ - 1} is kept. Lower --server-lr or --lr."
     )
+
+
+def output_divergence(round_: int, undefined: int) -> FedSeqError:
+    return FedSeqError(
+        f"training diverged in round {round_}: for {undefined} of the test examples the new model's outputs are not "
+        f"numbers (NaN). The model of round {round_ - 1} is kept. Lower --lr or --server-lr, or set --clip-norm."
+    )

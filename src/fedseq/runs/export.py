@@ -19,6 +19,7 @@ from fedseq.basics.errors import FedSeqError, in_short
 from fedseq.basics.files import write_atomically
 from fedseq.data.guard import optional
 from fedseq.runs.card import KEY, ModelCard
+from fedseq.runs.folder import refuse_to_write
 from fedseq.runs.prediction import OwnModel, load_trained
 from fedseq.training.sgd import one_thread
 
@@ -83,8 +84,7 @@ def export_run(
     suffix, write, run = FORMATS[form]
     place = Path(where) if Path(where).is_dir() else Path(where).parent
     file = Path(out) if out else place / f"model{'-best' if best else ''}{suffix}"
-    if file.exists() and not overwrite:
-        raise FedSeqError(f"{file} exists already. Name another file with --out, or overwrite it with --force.")
+    refuse_to_write(file, "--out", overwrite, () if Path(where).is_dir() else (Path(where),))
     trained = load_trained(where, best=best, model=model, trust=trust)
     module = trained.factory()
     module.load_state_dict(trained.model.module.state_dict())

@@ -18,7 +18,7 @@ pretraining/          what clients are estimated by; needed until they are group
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +69,20 @@ def refuse_existing_run(folder: Path) -> None:
     # Pre-training is looked at before it is used, and adds to what is there.
     if found := [name for name in MADE if name != PRETRAINING and (folder / name).exists()]:
         raise FedSeqError(f"{folder} holds {' and '.join(found)}, which a run would write over. Choose another.")
+
+
+def refuse_to_write(path: Path, flag: str, force: bool = False, inputs: Iterable[Path] = ()) -> None:
+    """Refuse to write a file where `flag` said: over a run's own file or an input never, over another only by force."""
+    if path.exists() and not path.is_file():
+        raise FedSeqError(f"{path} is not a plain file. Name another with {flag}.")
+    real = path.resolve()
+    for folder in real.parents:
+        if RunFolder(folder).holds_run and real.relative_to(folder).parts[0] in (CONFIG, LOCK, LEDGER, *MADE):
+            raise FedSeqError(f"{path} belongs to the run in {folder} and is never written over. Name another {flag}.")
+    if any(path.exists() and (file == real or file in real.parents) for file in map(Path.resolve, inputs)):
+        raise FedSeqError(f"{path} is read by this command and is never written over. Name another {flag}.")
+    if path.exists() and not force:
+        raise FedSeqError(f"{path} exists already. Name another file with {flag}, or overwrite it with --force.")
 
 
 @dataclass(frozen=True)

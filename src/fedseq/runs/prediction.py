@@ -145,7 +145,13 @@ def evaluate_run(
     test = replace(test, x=test.x.to(device), y=test.y.to(device))
     task = Task(trained.factory, test, [], test, trained.card.num_classes)
     with one_thread(), _known_symbols(trained.card):
-        return evaluate(task, trained.model, trained.model.vector.clone()), trained.card.class_names
+        found = evaluate(task, trained.model, trained.model.vector.clone())
+    if found.undefined:
+        raise FedSeqError(
+            f"for {found.undefined} of {len(test.y)} examples the outputs of the model in {folder} are not numbers "
+            "(NaN), so it has no accuracy: its training diverged, or the examples hold values it was not trained on."
+        )
+    return found, trained.card.class_names
 
 
 def _test_set(
@@ -252,5 +258,10 @@ def predict_run(
     with one_thread(), _known_symbols(trained.card):
         for output, _ in predict(trained.model, trained.model.vector.clone(), examples):
             probabilities, classes = output.softmax(1).max(1)
+            if bool(probabilities.isnan().any()):
+                raise FedSeqError(
+                    f"the outputs of the model in {where} are not numbers (NaN) for some of these inputs: its training "
+                    "diverged, or they hold values it was not trained on."
+                )
             found += zip((names[c] for c in classes.tolist()), probabilities.tolist(), strict=True)
     return [Prediction(name, *pair) for name, pair in zip(inputs.names, found, strict=True)]

@@ -9,8 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from fedseq.algorithms.base import State, aggregate, models_to_evaluate, starts
+from fedseq.basics.errors import FedSeqError
 from fedseq.runs.checkpoints import CheckpointWriter
-from fedseq.runs.divergence import divergence, server_divergence
+from fedseq.runs.divergence import divergence, output_divergence, server_divergence
 from fedseq.runs.enough import better, ends
 from fedseq.runs.planning import Plan, Setup, chains_in, charge, last_round, plan
 from fedseq.runs.private import Visits, noisy
@@ -52,7 +53,11 @@ def run_rounds(setup: Setup, engine: Engine, snapshot: Snapshot) -> Iterator[tup
                 results = sorted(engine.run(planned.jobs, stop_requested), key=lambda result: result.index)
                 times.append(time.perf_counter())
             if unwritten:
-                record, timing = unwritten.finish(stop_requested)
+                try:
+                    record, timing = unwritten.finish(stop_requested)
+                except FedSeqError:
+                    checkpoints.save(written)
+                    raise
                 setup.log.append(record, timing)
                 written = snapshot = _with_best(setup, unwritten.snapshot, record)
                 unwritten, last = None, written.round == end or ends(config, record, written.best)
@@ -118,6 +123,8 @@ class _Unwritten:
         record = dict(self.record)
         for name, pending in self.evaluations.items():
             evaluation = pending.result(stopped)
+            if evaluation.undefined:
+                raise output_divergence(self.snapshot.round, evaluation.undefined)
             if name:
                 record[f"accuracy_{name}"] = evaluation.accuracy
             else:

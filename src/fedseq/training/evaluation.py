@@ -26,6 +26,7 @@ class Evaluation:
     accuracy: float | None  # None where targets are not classes
     per_class: tuple[float | None, ...] = ()
     per_client: tuple[float, ...] = ()  # on each looked-at client's own examples, by the clients' numbers
+    undefined: int = 0  # examples for which the model's outputs are NaN: it has diverged
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class BatchSums:
     hits: np.ndarray  # per class
     totals: np.ndarray
     right: np.ndarray | None = None  # per example, where clients are looked at one by one
+    undefined: int = 0
 
 
 def predict(
@@ -67,12 +69,13 @@ def evaluate_batches(task: "Task", model: FlatModel, weights: Tensor, batches: I
     for output, part in predict(model, weights, task.test, batches):
         y = task.test.y[part]
         loss = float(task.loss(output, y)) * len(y)
+        undefined = int(output.isnan().flatten(1).any(1).sum()) if output.ndim > 1 else int(output.isnan().sum())
         if not _has_classes(task):
-            sums.append(BatchSums(loss, np.zeros(0), np.zeros(0)))
+            sums.append(BatchSums(loss, np.zeros(0), np.zeros(0), undefined=undefined))
             continue
         targets, right = y.cpu().numpy(), (output.argmax(1) == y).cpu().numpy()
         hits, totals = (np.bincount(labels, minlength=task.num_classes) for labels in (targets[right], targets))
-        sums.append(BatchSums(loss, hits, totals, None if task.test.owner is None else right))
+        sums.append(BatchSums(loss, hits, totals, None if task.test.owner is None else right, undefined))
     return sums
 
 
@@ -89,20 +92,21 @@ def class_losses(model: FlatModel, weights: Tensor, examples: Examples, num_clas
 
 def fold(task: "Task", sums: Iterable[BatchSums]) -> Evaluation:
     """Sums of all batches, in the order of the batches, in float64."""
-    loss_sum, right = 0.0, []
+    loss_sum, right, undefined = 0.0, [], 0
     hits, totals = np.zeros(task.num_classes, dtype=np.int64), np.zeros(task.num_classes, dtype=np.int64)
     for batch in sums:
         loss_sum += batch.loss
+        undefined += batch.undefined
         if _has_classes(task):
             hits += batch.hits
             totals += batch.totals
             right += [] if batch.right is None else [batch.right]
     loss = loss_sum / max(len(task.test.y), 1)
     if not _has_classes(task):
-        return Evaluation(loss, None)
+        return Evaluation(loss, None, undefined=undefined)
     per_class = tuple(float(h / n) if n else None for h, n in zip(hits, totals, strict=True))
     per_client = _per_client(task.test.owner, np.concatenate(right)) if task.test.owner is not None and right else ()
-    return Evaluation(loss, float(hits.sum() / max(totals.sum(), 1)), per_class, per_client)
+    return Evaluation(loss, float(hits.sum() / max(totals.sum(), 1)), per_class, per_client, undefined)
 
 
 def _per_client(owner: Tensor, right: np.ndarray) -> tuple[float, ...]:
