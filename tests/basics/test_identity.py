@@ -1,8 +1,12 @@
 """What a continued run recognises its parts by: whatever changes what is computed changes it, and nothing else."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +16,7 @@ from torch import nn
 
 from fedseq.algorithms import fedprox, fedseq
 from fedseq.algorithms.base import Hop, signature
+from fedseq.basics.errors import FedSeqError
 from fedseq.basics.identity import plain
 
 
@@ -62,6 +67,58 @@ def test_what_changes_the_result_is_seen(before: Any, after: Any) -> None:
 def test_comments_documentation_and_place_are_not() -> None:
     moved = "\n\n\n" + NETWORK.format(1, 2, 3, "what it does", "why")
     assert plain(made(NETWORK.format(1, 2, 3, "", ""))) == plain(made(moved)) != {}
+
+
+class Slots:
+    __slots__ = ("factor", "unset")
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+
+def closing_over(value: Any) -> Any:
+    return lambda: value
+
+
+@pytest.mark.parametrize("closed", [torch, Slots(1.0), {"b", "a"}, [None, (torch.zeros(1),)], open, {1: Slots(2.0)}])
+def test_a_closure_may_hold_anything(closed: Any) -> None:
+    """A module has a `detach` as tensors do, a set no order, and an object with slots no dictionary."""
+    found = plain(closing_over(closed))
+    assert found == plain(closing_over(closed)) != plain(closing_over(None))
+
+
+def test_slots_and_files_are_told_apart(tmp_path: Path) -> None:
+    assert plain(closing_over(Slots(1.0))) == plain(closing_over(Slots(1.0))) != plain(closing_over(Slots(2.0)))
+    for name in ("a", "b"):
+        (tmp_path / name).touch()
+    with (tmp_path / "a").open() as one, (tmp_path / "a").open() as same, (tmp_path / "b").open() as other:
+        assert plain(closing_over(one)) == plain(closing_over(same)) != plain(closing_over(other))
+
+
+def test_sets_of_words_are_the_same_whatever_the_hash_seed() -> None:
+    code = """
+from fedseq.basics.identity import plain
+WORDS = {"one", "two", "three", "four"}
+def f(x): return x in WORDS or x in {"five", "six", "seven", "eight"}
+f.__module__ = "mine"
+print(plain(f))
+"""
+    found = {
+        subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": str(seed)},
+                       capture_output=True, text=True, check=True).stdout
+        for seed in range(4)
+    }  # fmt: skip
+    assert len(found) == 1
+
+
+def test_what_nests_too_deeply_is_refused() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(FedSeqError, match="nested too deeply"):
+        plain(closing_over(deep))
+    while deep:  # which Python itself cannot let go of at once
+        deep = deep.pop()
 
 
 def test_functions_that_call_each_other_end() -> None:

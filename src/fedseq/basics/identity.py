@@ -1,155 +1,137 @@
 """What a function or an object is, as plain data that JSON holds: by it a continued run knows what it was made of.
 
 What is part of FedSeq, PyTorch or Python is known by its name. A user's own function or class is known by its name and
-by a digest of what it does: its compiled code, defaults, what it closes over, and what of the user's it calls. Where it
-stands in its file, and comments, do not count. Another version of Python compiles it differently.
+a digest of its compiled code, its defaults, and what it closes over or reads of the user's. Compiled, because the
+source of a lambda is the whole line it stands in. Comments and the place in the file do not count.
 """
 
-import dataclasses
 import hashlib
-import inspect
 import json
 import re
 import sys
 from functools import partial
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-KNOWN = {"fedseq", "torch", "numpy"} | sys.stdlib_module_names
-NO_CODE = {"__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__firstlineno__"}
+from fedseq.basics.errors import FedSeqError
+
+_KNOWN = {"fedseq", "torch", "numpy"} | sys.stdlib_module_names
+_NO_CODE = {"__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__firstlineno__"}
 
 
 def function_name(function: Any) -> str:
     return getattr(function, "__qualname__", type(function).__name__)
 
 
-def plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
-    """`seen` holds what is being described already, as functions may call each other."""
+def own_layers(module: Any) -> Any:
+    """What a module's layers of a user's classes do; others are known by what the module prints."""
+    return plain([*dict.fromkeys(type(layer) for layer in module.modules() if _is_own(type(layer)))])
+
+
+def plain(value: Any) -> Any:
+    try:
+        return _plain(value, {})
+    except RecursionError:
+        raise FedSeqError(f"{function_name(value)} holds objects nested too deeply to recognise it again.") from None
+
+
+def _is_own(value: Any) -> bool:
+    """A user's function or class."""
+    return (getattr(value, "__module__", None) or "").partition(".")[0] not in _KNOWN
+
+
+def _plain(value: Any, seen: dict[int, Any]) -> Any:
+    """`seen` are the functions described so far, as they call each other, and what this value is a part of."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if id(value) in seen:
-        return "itself"
-    seen = (*seen, id(value))
-    if isinstance(value, dict):
-        return {str(key): plain(inner, seen) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(inner, seen) for inner in value]
-    if isinstance(value, partial):
-        return _partial(value, seen)
-    if isinstance(value, type | FunctionType):
-        return _callable(value, seen)
-    if isinstance(value, MethodType):
-        return {"function": function_name(value), "of": plain(value.__self__, seen)}
-    return _object(value, seen)
+        return f"{function_name(value)} again"
+    seen[id(value)] = value
+    found = _described(value, partial(_plain, seen=seen))
+    if not isinstance(value, type | FunctionType):
+        del seen[id(value)]
+    return found
 
 
-def _partial(value: "partial[Any]", seen: tuple[int, ...]) -> dict[str, Any]:
-    found = plain(value.func, seen)
-    described = found if isinstance(found, dict) else {"function": found}
-    arguments = {"arguments": plain(value.args, seen)} if value.args else {}
-    return {**described, **arguments, **plain(value.keywords, seen)}
-
-
-def _callable(value: Any, seen: tuple[int, ...]) -> Any:
-    if not is_own(value):
-        return function_name(value)
-    parts = _class_parts(value, seen) if isinstance(value, type) else _function_parts(value, seen)
-    return {"function": function_name(value), "code": _digest([sys.version_info[:2], parts])}
-
-
-def own_layers(module: Any) -> Any:
-    """What a module's layers of a user's classes do; others are known by what the module prints."""
-    return plain([*dict.fromkeys(type(layer) for layer in module.modules() if is_own(type(layer)))])
-
-
-def is_own(value: Any) -> bool:
-    """A user's function or class."""
-    return (getattr(value, "__module__", None) or "").partition(".")[0] not in KNOWN
-
-
-def _function_parts(function: FunctionType, seen: tuple[int, ...]) -> list[Any]:
-    closed = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
-    named = {name: function.__globals__[name] for name in _names(function.__code__) if name in function.__globals__}
-    called = {name: value for name, value in named.items() if not inspect.ismodule(value) and is_own_or_plain(value)}
-    defaults = (function.__defaults__, function.__kwdefaults__, closed, dict(sorted(called.items())))
-    return [_code(function.__code__, function.__doc__), *(plain(part, seen) for part in defaults)]
-
-
-def is_own_or_plain(value: Any) -> bool:
-    """Also numbers that are read: of modules, tensors, arrays and dicts. Lists are what programs keep notes in."""
-    if hasattr(value, "state_dict") and not isinstance(value, type):
-        return True
-    if callable(value):
-        return is_own(value)
-    arrays = hasattr(value, "tobytes") or hasattr(value, "detach")
-    return arrays or isinstance(value, bool | int | float | str | tuple | dict)
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:  # not yet
-        return False
-
-
-def _class_parts(found: type, seen: tuple[int, ...]) -> list[Any]:
-    parts: list[Any] = []
-    for one in found.__mro__:
-        for name, value in sorted(vars(one).items()) if is_own(one) else ():
-            inner = getattr(value, "__func__", getattr(value, "fget", value))  # of class methods and properties
-            if name not in NO_CODE and (isinstance(inner, FunctionType) or is_own_or_plain(inner)):
-                parts.append([name, _function_parts(inner, (*seen, id(inner))) if isinstance(inner, FunctionType)
-                              else plain(inner, seen)])  # fmt: skip
-    return parts
-
-
-def _names(code: CodeType) -> set[str]:
-    return {
-        *code.co_names,
-        *(name for inner in code.co_consts if isinstance(inner, CodeType) for name in _names(inner)),
-    }
-
-
-def _code(code: CodeType, doc: str | None = None) -> list[Any]:
-    values = [value for value in code.co_consts if doc is None or value != doc]
-    constants = [_code(value) if isinstance(value, CodeType) else _constant(value) for value in values]
-    return [code.co_code.hex(), code.co_names, code.co_varnames, constants]
-
-
-def _constant(value: Any) -> str:
-    return repr(sorted(value, key=repr) if isinstance(value, frozenset) else value)
-
-
-def _object(value: Any, seen: tuple[int, ...]) -> Any:
-    """Tensors and modules by their numbers, an object of a user's class by what it holds, others by what they print."""
-    if dataclasses.is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name), seen) for field in dataclasses.fields(value)}
+def _described(value: Any, plain: Any) -> Any:
+    match value:
+        case dict():
+            return {str(key): plain(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [plain(inner) for inner in value]
+        case set() | frozenset():
+            return sorted((plain(inner) for inner in value), key=json.dumps)  # the order in a set is by chance
+        case CodeType():
+            return [value.co_code.hex(), *map(plain, (value.co_names, value.co_varnames, value.co_consts))]
+        case partial():
+            inner = plain(value.func)
+            arguments = {"arguments": plain(value.args)} if value.args else {}
+            return {**(inner if isinstance(inner, dict) else {"function": inner}), **arguments, **plain(value.keywords)}
+        case MethodType():
+            return {"function": function_name(value), "of": plain(value.__self__)}
+        case type() | FunctionType():
+            if not _is_own(value):
+                return function_name(value)
+            parts = plain(_class_parts(value) if isinstance(value, type) else _function_parts(value))
+            digest = hashlib.sha256(json.dumps([sys.version_info[:2], parts]).encode()).hexdigest()
+            return {"function": function_name(value), "code": digest[:16]}
+        case ModuleType():
+            return value.__name__
     if hasattr(value, "state_dict"):
-        return {"printed": _printed(value), "holds": plain(dict(value.state_dict()), seen), "set": _settings(value)}
-    if hasattr(value, "detach"):
+        holds, printed = plain(dict(value.state_dict())), _printed(value)
+        return {"printed": printed, "holds": holds, "set": _settings(value), "class": plain(type(value))}
+    if hasattr(value, "cpu") and hasattr(value, "detach"):  # files have a `detach` too
         value = value.detach().cpu().numpy()
-    if hasattr(value, "tobytes"):
+    if hasattr(value, "tobytes") and hasattr(value, "dtype"):
         return f"{value.dtype}{list(value.shape)} {hashlib.sha256(value.tobytes()).hexdigest()[:16]}"
-    if is_own(type(value)) and hasattr(value, "__dict__"):
-        return {"class": _callable(type(value), seen), "holds": plain(vars(value), seen)}
+    if _is_own(type(value)) and (state := object.__getstate__(value)):
+        return {"class": plain(type(value)), "holds": plain(state)}
     return function_name(value) if callable(value) else _printed(value)
 
 
+def _function_parts(function: FunctionType) -> list[Any]:
+    """Of what the code reads: not lists, which programs keep notes in."""
+    closed = [cell.cell_contents for cell in function.__closure__ or () if cell != type(cell)()]  # empty ones: not yet
+    known = function.__globals__
+    read = {name: known[name] for name in sorted(_names(function.__code__)) if name in known and _counts(known[name])}
+    code = [value for value in function.__code__.co_consts if value != function.__doc__]
+    return [
+        function.__code__.replace(co_consts=tuple(code)),
+        function.__defaults__,
+        function.__kwdefaults__,
+        closed,
+        read,
+    ]
+
+
+def _class_parts(found: type) -> list[Any]:
+    members = [member for one in found.__mro__ if _is_own(one) for member in sorted(vars(one).items())]
+    inner = [(name, getattr(value, "__func__", getattr(value, "fget", value))) for name, value in members]
+    return [(name, value) for name, value in inner if name not in _NO_CODE and _counts(value)]
+
+
+def _counts(value: Any) -> bool:
+    if isinstance(value, ModuleType):
+        return False
+    if callable(value) and not hasattr(value, "state_dict"):
+        return _is_own(value)
+    arrays = any(hasattr(value, name) for name in ("state_dict", "tobytes", "cpu"))
+    return arrays or isinstance(value, bool | int | float | str | tuple | dict | set | frozenset)
+
+
+def _names(code: CodeType) -> set[str]:
+    return {*code.co_names}.union(*(_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+
+
 def _settings(module: Any) -> dict[str, Any]:
-    """What a module and those in it were made with and neither print nor hold, such as a loss's label smoothing."""
-    parts = dict(module.named_modules()) if hasattr(module, "named_modules") else {"": module}
-    found = {
+    """What a module was made with and neither prints nor holds, such as label smoothing; `training` a run switches."""
+    return {
         f"{part}.{name}": value
-        for part, inner in parts.items()
+        for part, inner in (module.named_modules() if hasattr(module, "named_modules") else [("", module)])
         for name, value in vars(inner).items()
-        if isinstance(value, bool | int | float | str) and not name.startswith("_")
+        if isinstance(value, bool | int | float | str) and not name.startswith("_") and name != "training"
     }
-    return {name: value for name, value in found.items() if not name.endswith(".training")}  # which a run switches
 
 
 def _printed(value: Any) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
