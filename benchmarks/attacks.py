@@ -66,11 +66,12 @@ DIGITS: dict[str, Any] = {
     "dataset": "digits", "algorithm": "fedseq", "rounds": 30, "num_clients": 50, "eval_every": 3, "gate": True,
     "engine": "serial",
 }  # fmt: skip
-# Three chains of ten clients a round, with the rules of the preset record-cifar10. Superclients at random need no
+# Three chains of ten clients a round, with the rules of the preset long-chains-cifar10. Superclients at random need no
 # pre-training, which would take longer than the rounds.
 CIFAR10: dict[str, Any] = {
-    "dataset": "cifar10", "algorithm": "fedseq+lookahead+window", "rounds": 60, "num_clients": 500, "lookahead": 0.9,
-    "window": 5, "lr": 0.02, "method": "random", "min_samples": 1000, "eval_every": 5, "gate": True, "engine": "serial",
+    "dataset": "cifar10", "algorithm": "fedseq+fedacg+window", "rounds": 60, "num_clients": 500, "fedacg_lambda": 0.9,
+    "window": 5, "lr": 0.02, "grouping": "random", "min_samples": 1000, "eval_every": 5, "gate": True,
+    "engine": "serial",
 }  # fmt: skip
 GRIDS = {
     "digits": Grid(DIGITS, ATTACKS, tuple(RULES), ALPHAS, (1, 2, 3), (0.5,)),
@@ -98,7 +99,7 @@ def run_all(arguments: argparse.Namespace) -> None:
         options = grid.options | {"alpha": alpha, "seed": seed, "gate_check": check, "fraction": fraction}
         options |= {"algorithm": options["algorithm"] + server, "data_dir": arguments.data_dir}
         if attack != "none":
-            options |= {"attack": attack, "attackers": SHARE}
+            options |= {"attack": attack, "attacker_fraction": SHARE}
         name = f"{attack}-alpha-{alpha}-{rule}-seed-{seed}".replace(":", "_").replace(" ", "-")
         if len(grid.fractions) > 1:
             name += f"-fraction-{fraction}"
@@ -128,7 +129,7 @@ def cpu_time(check: str, rounds: int) -> float:
     options = DIGITS | {
         "fraction": 0.5,
         "alpha": "0",
-        "method": "random",
+        "grouping": "random",
         "rounds": rounds,
         "eval_every": rounds,
         "gate_check": check,

@@ -43,7 +43,7 @@ class First(Quiet):
         sys.exit()
 
 data, algorithm, folder = sys.argv[1:]
-grouped = {"method": "random"} if algorithm == "fedseq" else {}
+grouped = {"grouping": "random"} if algorithm == "fedseq" else {}
 fedseq.run(dataset="cifar10", data_dir=data, algorithm=algorithm, folder=folder, reporter=First(), **grouped)
 """
 

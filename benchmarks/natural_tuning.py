@@ -23,6 +23,7 @@ RATES = (0.02, 0.05, 0.12, 0.3, 0.8)
 TUNING_SEED, SEEDS, EVALUATIONS = 100, "1-5", 3
 BUDGETS = ("rounds", "seconds")
 CENTRAL = "centralized"
+EXCHANGED = "--algorithm fedseq+ema --grouping exchange"
 OF_THREE = "--max-clients 3 --min-samples 90"  # speakers with thirty utterances each
 Found = Mapping[str, Mapping[str, Mapping[str, float]]]  # accuracy by setting, budget and learning rate
 
@@ -60,11 +61,11 @@ def settings(own: Mapping[str, Setting], fedavg_rounds: int, epochs: int) -> dic
     return {
         "fedavg": Setting(fedavg_rounds, "--algorithm fedavg"),
         "fedavg+ema": Setting(fedavg_rounds, "--algorithm fedavg+ema"),
-        "fedavg+lookahead+ema": Setting(fedavg_rounds, "--algorithm fedavg+lookahead+ema"),
-        "fedavg+ema-epochs5": Setting(50, "--algorithm fedavg+ema --client-epochs 5"),
+        "fedavg+fedacg+ema": Setting(fedavg_rounds, "--algorithm fedavg+fedacg+ema"),
+        "fedavg+ema-epochs5": Setting(50, "--algorithm fedavg+ema --local-epochs 5"),
         "fedseq": Setting(30, "--algorithm fedseq"),
-        "fedseq+ema": Setting(30, "--algorithm fedseq+ema --method exchange"),
-        "fedseq+lookahead+ema": Setting(30, "--algorithm fedseq+lookahead+ema --method exchange"),
+        "fedseq+ema": Setting(30, EXCHANGED),
+        "fedseq+fedacg+ema": Setting(30, "--algorithm fedseq+fedacg+ema --grouping exchange"),
         **own,
         CENTRAL: Setting(epochs, "--algorithm centralized"),
     }
@@ -72,15 +73,17 @@ def settings(own: Mapping[str, Setting], fedavg_rounds: int, epochs: int) -> dic
 
 STUDIES = {
     "smartwatch": Study(
-        "smartwatch", "--evaluate-clients 100", 30, 60.0,
+        "smartwatch", "--eval-clients 100", 30, 60.0,
         settings(
-            {"fedseq+ema-joined2": Setting(30, "--algorithm fedseq+ema --method exchange --joined 2")}, 190, 20
+            {"fedseq+ema-joined2": Setting(30, f"{EXCHANGED} --superclients-per-chain 2")},
+            190,
+            20,
         ),
     ),
     "vowels": Study(
-        "vowels", "--evaluate-clients 9", 30, 60.0,
+        "vowels", "--eval-clients 9", 30, 60.0,
         settings(
-            {"fedseq+ema-size3": Setting(130, f"--algorithm fedseq+ema --method exchange {OF_THREE}")}, 190, 30
+            {"fedseq+ema-size3": Setting(130, f"{EXCHANGED} {OF_THREE}")}, 190, 30
         ),
         "--fraction 1",
     ),

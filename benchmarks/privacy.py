@@ -35,7 +35,7 @@ DATASETS: dict[str, dict[str, Any]] = {
     "fashion-mnist": {"num_clients": 1000, "fraction": 0.1, "rounds": 20},
 }
 # Noise goes on every number that is sent: only the last layer is trained, over random features.
-COMMON = {"model": "mlp", "train": "head", "alpha": 0, "lr": 0.5, "engine": "serial"}
+COMMON = {"model": "mlp", "trainable": "head", "alpha": 0, "lr": 0.5, "engine": "serial"}
 ALGORITHMS = ("fedavg", "fedseq")
 MECHANISMS = ("round", "visit")
 EPSILONS = (8, 2)
@@ -61,11 +61,11 @@ def run_all(dataset: str) -> None:
 
 
 def private_options(clip: float, epsilon: float, mechanism: str) -> dict[str, Any]:
-    return {"dp_clip": clip, "dp_epsilon": epsilon, "dp_mechanism": mechanism}
+    return {"dp_clip_norm": clip, "dp_target_epsilon": epsilon, "dp_mechanism": mechanism}
 
 
 def options_of(dataset: str, **more: Any) -> dict[str, Any]:
-    groups = {"method": "random"} if more["algorithm"] == "fedseq" else {}
+    groups = {"grouping": "random"} if more["algorithm"] == "fedseq" else {}
     return {"dataset": dataset, **DATASETS[dataset], **COMMON, **groups, **more}
 
 
@@ -119,7 +119,7 @@ def accuracy(runs: list[Run], algorithm: str, mechanism: str, epsilon: float | N
         run.final_accuracy()
         for run in runs
         if run.config.algorithm == algorithm
-        and run.config.dp_epsilon == epsilon
+        and run.config.dp_target_epsilon == epsilon
         and (epsilon is None or run.config.dp_mechanism == mechanism)
     )
 

@@ -183,7 +183,7 @@ def milestone_table(part: Part) -> str:
 
 def _told(run: Run) -> str:
     """The algorithm, how different its clients are, and by whom its superclients were made."""
-    made_by = f", {run.config.method}" if read_details(run.folder).superclients else ""
+    made_by = f", {run.config.grouping}" if read_details(run.folder).superclients else ""
     return f"{run.config.algorithm}, alpha {run.config.alpha:g}{made_by}"
 
 
@@ -212,7 +212,7 @@ def _mean_of_five(run: Run, round_: int) -> float | None:
 
 def _cut(run: Run, rounds: int) -> Run:
     """Its first rounds, as if no more had been asked for."""
-    asked = replace(run.config, rounds=rounds, until_accuracy=None)
+    asked = replace(run.config, rounds=rounds, target_accuracy=None)
     return replace(run, config=asked, metrics=[line for line in run.metrics if line["round"] <= rounds])
 
 

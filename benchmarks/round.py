@@ -104,7 +104,7 @@ def rounds(
     """Real rounds through the round loop; the only evaluation, after the last, is of one picture."""
     config = resolve({
         "dataset": "cifar10", "algorithm": algorithm, "num_clients": len(clients), "rounds": count, "fraction": drawn,
-        "engine": engine, "workers": workers, "eval_every": count, "method": "random",
+        "engine": engine, "workers": workers, "eval_every": count, "grouping": "random",
         "kernels": kernels,
     }, lenient=True)  # fmt: skip
     one = replace(train, x=train.x[:1], y=train.y[:1])

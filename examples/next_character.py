@@ -39,7 +39,7 @@ def clients_and_test(count: int, longest: int) -> tuple[list[tuple[Tensor, Tenso
 
 def train(algorithm: str, rounds: int, count: int = 40, longest: int = 8000, **options: Any) -> fedseq.Run:
     clients, test = clients_and_test(count, longest)
-    learning: dict[str, Any] = {"lr": 1.0, "clip_norm": 1.0, "weight_decay": 0.0, "fraction": 0.2}
+    learning: dict[str, Any] = {"lr": 1.0, "max_grad_norm": 1.0, "weight_decay": 0.0, "fraction": 0.2}
     if algorithm.startswith("fedseq"):  # by weights: some character may be too rare in the test to estimate clients by
         learning |= {"approximator": "classifier-last", "pretrain_epochs": 1}
     return fedseq.federate(GRU, clients, test, algorithm, rounds=rounds, **{**learning, **options})

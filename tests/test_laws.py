@@ -30,8 +30,8 @@ SERVERS = ["", *SERVER_RULES]
 INNERS: list[tuple[str, ...]] = [
     (local, server) for local in LOCALS for server in SERVERS if not (local == "feddyn" and server)
 ]
-INNERS += [("relay",), ("relay", "lookahead")]
-INNERS += [("ema",), ("window",), ("feddyn", "ema"), ("scaffold", "lookahead", "window")]
+INNERS += [("relay",), ("relay", "fedacg")]
+INNERS += [("ema",), ("window",), ("feddyn", "ema"), ("scaffold", "fedacg", "window")]
 SIZES = [9, 4, 1, 6, 12, 3]
 GROUPS = [(0, 3), (4,), (1, 2, 5)]
 SINGLETONS = [(k,) for k in range(len(SIZES))]
@@ -55,7 +55,7 @@ def make_clients(sizes: list[int]) -> list[tuple[Tensor, Tensor]]:
 
 CLIENTS = make_clients(SIZES)
 OPTIONS = {
-    "rounds": 3, "fraction": 0.7, "lr": 0.2, "batch_size": 4, "client_epochs": 2, "seed": 11,
+    "rounds": 3, "fraction": 0.7, "lr": 0.2, "batch_size": 4, "local_epochs": 2, "seed": 11,
     "weight_decay": 0.01, "eval_every": 100, "engine": "serial",
 }  # fmt: skip
 RULES = {"mu": 0.3, "alpha_dyn": 0.5}
@@ -202,7 +202,7 @@ def test_fairavg_of_unequal_sizes_is_not(usual):
     assert not same(usual("fairavg"), usual("fedavg"))
 
 
-NEUTRAL = {"lookahead": {"lookahead": 0.0}, "ghbm": {"server_momentum": 0.0}, "ema": {"ema_decay": 0.0},
+NEUTRAL = {"fedacg": {"fedacg_lambda": 0.0}, "ghbm": {"server_momentum": 0.0}, "ema": {"ema_decay": 0.0},
            "window": {"window": 1}}  # fmt: skip
 
 
@@ -217,7 +217,7 @@ def test_rules_over_rounds_with_neutral_values_are_the_inner_algorithm(tmp_path,
     assert not same(train(tmp_path / "usual", name, rounds=4, **merges), plain)
 
 
-@pytest.mark.parametrize("inner", ["fedseq", "fedseqinter+fedprox+lookahead", "scaffold+fedavgm", "fedseq+feddyn"])
+@pytest.mark.parametrize("inner", ["fedseq", "fedseqinter+fedprox+fedacg", "scaffold+fedavgm", "fedseq+feddyn"])
 @pytest.mark.parametrize("average", AVERAGES)
 def test_an_average_leaves_what_is_trained_as_it_is(tmp_path, usual, average, inner):
     averaged = train(tmp_path / "averaged", compose(inner, average))
@@ -310,17 +310,17 @@ def test_a_chain_visits_each_client_once_a_pass_in_a_new_order_and_goes_on_from_
     assert torch.allclose(starts[24], ends[23], atol=1e-6)  # one superclient: the mean is its model
 
 
-@pytest.mark.parametrize("inner", ["", "feddyn", "scaffold", "relay", "lookahead"])
+@pytest.mark.parametrize("inner", ["", "feddyn", "scaffold", "relay", "fedacg"])
 def test_superclients_that_are_all_joined_are_one(tmp_path, usual, inner):
     name, everybody = compose("fedseq", inner), [tuple(range(len(SIZES)))]
-    joined = train(tmp_path / "joined", name, fraction=1.0, joined=len(GROUPS))
+    joined = train(tmp_path / "joined", name, fraction=1.0, superclients_per_chain=len(GROUPS))
     assert same(joined, train(tmp_path / "one", name, fraction=1.0, groups=everybody))
     assert not same(joined, train(tmp_path / "apart", name, fraction=1.0))
 
 
 def test_superclients_are_joined_in_the_first_rounds_only(tmp_path):
     """Of 2, 1 and 3 clients, all drawn: two of them make one chain, and the third is left for another."""
-    train(tmp_path, "fedseq", fraction=1.0, joined=2, joined_rounds=2, rounds=4)
+    train(tmp_path, "fedseq", fraction=1.0, superclients_per_chain=2, long_chain_rounds=2, rounds=4)
     sizes = [len(group) for group in GROUPS]
     for line in read_run(tmp_path).metrics:
         together = [line["drawn"][:2], line["drawn"][2:]] if line["round"] <= 2 else [[unit] for unit in line["drawn"]]

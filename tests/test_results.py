@@ -103,7 +103,7 @@ def test_runs_are_compared_by_means_of_five_evaluations(tmp_path: Path, monkeypa
     later = {200: 0.8, 300: 0.9}
     for folder, level, rounds in (("part/s0", 0.2, 300), ("other/s1", 0.3, 500)):
         told = {20 * at: level + 0.01 * (at - 3) for at in range(1, 6)} | later | ({500: 0.1} if rounds == 500 else {})
-        options = {"algorithm": "fedseq", "method": "random", "alpha": 0, "rounds": rounds, "seed": int(folder[-1])}
+        options = {"algorithm": "fedseq", "grouping": "random", "alpha": 0, "rounds": rounds, "seed": int(folder[-1])}
         files = make_run(tmp_path / folder, told, **options)
         files.write_clients({"examples": [1, 1, 1], "label_counts": [[5, 0], [0, 5], [5, 0]]})
         files.write_superclients({"superclients": [[0, 1], [2]]})
@@ -152,7 +152,7 @@ def test_fedavg_and_fedseq_are_tuned_alike() -> None:
 def test_refused_hops_are_told_apart_by_who_attacks(tmp_path: Path) -> None:
     """By hand: 2 of 10 clients attack, so of 16 + 4 hops 4 are theirs and 16 honest; 3 and 1 of these were refused."""
     attacks = load("attacks")
-    config = resolve({"num_clients": 10, "attack": "sign-flip", "attackers": 0.2, "gate_check": "exemplars"})
+    config = resolve({"num_clients": 10, "attack": "sign-flip", "attacker_fraction": 0.2, "gate_check": "exemplars"})
     first, second = sorted(attackers(config, 10))
     honest = next(client for client in range(10) if client not in (first, second))
     files = RunFolder(tmp_path / "run")

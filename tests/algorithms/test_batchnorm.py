@@ -84,7 +84,7 @@ RULES = [
     "fedavgm",
     "fedadam",
     "fedyogi",
-    "lookahead",
+    "fedacg",
     "ghbm",
     "ema",
     "window",

@@ -39,7 +39,7 @@ QUADRATIC = [quadratic(client) for client in CLIENTS]
 THETA = np.array([0.5, -0.25])
 LR, WD, STEPS = 0.1, 0.02, 3
 OPTIONS = {
-    "lr": LR, "weight_decay": WD, "client_epochs": STEPS, "batch_size": 8, "rounds": 5, "seed": 3, "engine": "serial"
+    "lr": LR, "weight_decay": WD, "local_epochs": STEPS, "batch_size": 8, "rounds": 5, "seed": 3, "engine": "serial"
 }  # fmt: skip
 
 Chains = list[list[list[int]]]  # by round and unit, the clients in the order of their visits
@@ -300,7 +300,7 @@ def test_centralized_is_one_run_of_momentum_sgd_on_a_cosine(tmp_path):
 
 def test_local_momentum_decay_and_clip(tmp_path):
     """FedAvg with every option of local SGD: momentum from zero at each visit, lr * 0.8^t, gradients clipped to 0.5."""
-    run = federate(tmp_path, "fedavg", momentum=0.6, lr_decay=0.8, clip_norm=0.5)
+    run = federate(tmp_path, "fedavg", momentum=0.6, lr_decay=0.8, max_grad_norm=0.5)
     theta = THETA
     for t, record in enumerate(run.metrics):
         ends = []

@@ -42,7 +42,7 @@ def biased_point(alpha: float) -> np.ndarray:
 def limit(folder, algorithm: str, groups=((0,), (1,), (2,), (3,)), clients=CLIENTS, **options) -> np.ndarray:
     run = fedseq.federate(
         line, clients, CLIENTS[0], algorithm, loss=half_square, fraction=1.0, lr=LR, weight_decay=0.0,
-        client_epochs=STEPS, engine="serial", folder=folder,
+        local_epochs=STEPS, engine="serial", folder=folder,
         **that_fit(algorithm, groups, **{"rounds": 40, "eval_every": 1000, "alpha_dyn": ALPHA, **options}),
     )  # fmt: skip
     return final_weights(run)

@@ -1,4 +1,4 @@
-"""Rules that look back over rounds, lookahead, ghbm and averages, against their formulas, as in test_by_hand.py."""
+"""Rules that look back over rounds, fedacg, ghbm and averages, against their formulas, as in test_by_hand.py."""
 
 from functools import partial
 
@@ -55,7 +55,7 @@ def acg(chains: Chains, strength: float, mu: float = 0.0) -> Expected:
 
 
 def inter_acg(chains: Chains, every: int, strength: float) -> Expected:
-    """FedSeqInter+lookahead: the slots are filled with the model ahead at merges; their mean is evaluated."""
+    """FedSeqInter+fedacg: the slots are filled with the model ahead at merges; their mean is evaluated."""
     theta, slots, weight = THETA, [THETA] * len(chains[0]), [0] * len(chains[0])
     for t, round_ in enumerate(chains, start=1):
         for i, chain in enumerate(round_):
@@ -118,12 +118,12 @@ CASES = {
     "fedseq+relay, from the last round": (
         "fedseq+relay", {"relay_momentum": 0.5, "relay_start": 0.25}, partial(relayed, beta=0.5, start=0.25)
     ),
-    "lookahead": ("lookahead", {}, partial(acg, strength=0.85)),
-    "lookahead 0.3": ("lookahead", {"lookahead": 0.3}, partial(acg, strength=0.3)),
-    "fedprox+lookahead": ("fedprox+lookahead", {"mu": 0.7}, partial(acg, strength=0.85, mu=0.7)),
-    "fedseq+lookahead": ("fedseq+lookahead", {"lookahead": 0.5}, partial(acg, strength=0.5)),
-    "fedseqinter+lookahead": (
-        "fedseqinter+lookahead", {"lookahead": 0.5, "merge_every": 2}, partial(inter_acg, every=2, strength=0.5)
+    "fedacg": ("fedacg", {}, partial(acg, strength=0.85)),
+    "fedacg 0.3": ("fedacg", {"fedacg_lambda": 0.3}, partial(acg, strength=0.3)),
+    "fedprox+fedacg": ("fedprox+fedacg", {"mu": 0.7}, partial(acg, strength=0.85, mu=0.7)),
+    "fedseq+fedacg": ("fedseq+fedacg", {"fedacg_lambda": 0.5}, partial(acg, strength=0.5)),
+    "fedseqinter+fedacg": (
+        "fedseqinter+fedacg", {"fedacg_lambda": 0.5, "merge_every": 2}, partial(inter_acg, every=2, strength=0.5)
     ),
     "ghbm": ("ghbm", {"momentum_rounds": 2}, partial(heavy_ball, beta=0.9, tau=2)),
     "fedseq+ghbm": (
@@ -131,8 +131,8 @@ CASES = {
     ),
     "heavy ball": ("ghbm", {"server_momentum": 0.4, "momentum_rounds": 1}, partial(heavy_ball, beta=0.4, tau=1)),
     "ema": ("ema", {}, lambda c: moving(averaging(c), 0.9)),
-    "fedseq+lookahead+ema": (
-        "fedseq+lookahead+ema", {"ema_decay": 0.5, "lookahead": 0.5}, lambda c: moving(acg(c, 0.5), 0.5)
+    "fedseq+fedacg+ema": (
+        "fedseq+fedacg+ema", {"ema_decay": 0.5, "fedacg_lambda": 0.5}, lambda c: moving(acg(c, 0.5), 0.5)
     ),
     "feddyn+ema": ("feddyn+ema", {"alpha_dyn": 0.6, "ema_decay": 0.7}, lambda c: moving(feddyn(c, 0.6), 0.7)),
     "fedseq+window": ("fedseq+window", {"window": 2}, lambda c: last(averaging(c), 2)),
@@ -174,7 +174,7 @@ def test_relay_refuses_a_second_momentum(tmp_path):
 
 def test_what_is_sent_is_ahead_of_what_is_evaluated_and_buffers_stay():
     """From (1, 2) to (3, 1): m = (2, -1), and half of it ahead is (4, 0.5)."""
-    algorithm = algorithms.lookahead(strength=0.5)
+    algorithm = algorithms.fedacg(strength=0.5)
     state = merged(algorithm, [3.0, 1.0, 20.0])
     assert [start.tolist() for start in starts(algorithm, state, 2)] == [[4.0, 0.5, 20.0]] * 2
     assert models_to_evaluate(algorithm, state, SETTING)[""].tolist() == [3.0, 1.0, 20.0]
@@ -207,7 +207,7 @@ def test_the_raw_models_accuracy_is_recorded_beside_the_averages(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "rule", ["fedavgm", "fedadam", "fedyogi", "fairavg", "median", "trimmed_mean", "lookahead", "ghbm"]
+    "rule", ["fedavgm", "fedadam", "fedyogi", "fairavg", "median", "trimmed_mean", "fedacg", "ghbm"]
 )
 @pytest.mark.parametrize("inner", [algorithms.feddyn(), algorithms.fedseq(algorithms.feddyn()), algorithms.fedavgm()])
 def test_a_server_rule_refuses_what_has_one_of_its_own(rule, inner):

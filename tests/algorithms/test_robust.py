@@ -56,7 +56,7 @@ def test_one_attacker_in_ten_does_not_move_the_model(tmp_path, rule):
     x = torch.linspace(-1, 1, 40)[:, None].repeat(1, 2)
     y = (x[:, 0] > 0).long()
     options = {"rounds": 5, "fraction": 1.0, "lr": 0.5, "engine": "serial", "gate": False}
-    attack = {"attack": "scale:1e6", "attackers": 0.1}
+    attack = {"attack": "scale:1e6", "attacker_fraction": 0.1}
 
     def go(name, algorithm, **more):
         model = lambda: torch.nn.Linear(2, 2)  # noqa: E731

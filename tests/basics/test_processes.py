@@ -16,7 +16,7 @@ class Net(nn.Sequential):
     def __init__(self, shape, num_classes):
         super().__init__(nn.Flatten(), nn.Linear(64, num_classes))
 """
-RUN = ["--dataset", "digits", "--method", "random", "--rounds", "1"]
+RUN = ["--dataset", "digits", "--grouping", "random", "--rounds", "1"]
 
 
 def test_one_function_starts_them_all() -> None:

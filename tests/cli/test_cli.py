@@ -17,7 +17,7 @@ import yaml
 from fedseq import __version__
 from fedseq.cli import COMMANDS, main
 
-SHORT = ["--dataset", "digits", "--method", "random", "--rounds", "2", "--engine", "serial"]
+SHORT = ["--dataset", "digits", "--grouping", "random", "--rounds", "2", "--engine", "serial"]
 
 
 def fedseq(capsys, *words):
@@ -159,7 +159,7 @@ def test_group_refuses_what_cannot_be_before_it_pretrains(capsys):
 def test_group_writes_over_nobodys_files(capsys, run):
     """Neither a run's superclients, without which it cannot be resumed, nor tables that happen to be there."""
     before = Path("run/superclients.json").read_bytes()
-    words = ["group", "--num-clients", "20", "--method", "random"]
+    words = ["group", "--num-clients", "20", "--grouping", "random"]
     assert "run" in refused(capsys, *words, "--out", "run")
     assert Path("run/superclients.json").read_bytes() == before
     Path("mine").mkdir()
@@ -260,10 +260,10 @@ def test_version(capsys):
         (["run", "--rounds"], "expected one argument"),
         (["run", "--alpha", "-1"], "--alpha must be 0 or more"),
         (
-            ["run", "--metric", "kl", "--approximator", "classifier-all"],
+            ["run", "--grouping-metric", "kl", "--approximator", "classifier-all"],
             "Valid metrics: cosine, euclidean, wasserstein",
         ),
-        (["run", "--method", "kmeans", "--metric", "cosine"], "Valid metrics: euclidean"),
+        (["run", "--grouping", "kmeans", "--grouping-metric", "cosine"], "Valid metrics: euclidean"),
         (["run", "--min-samples", "100000"], "no superclient can hold"),
         (["run", "--init-weights", "nowhere.safetensors"], "no weights file"),
         (["run", "--dataset", "npz:nowhere.npz"], "nowhere.npz"),
@@ -273,7 +273,10 @@ def test_version(capsys):
         (["run", "--device", "cuda", "--engine", "ray"], "--engine ray does not compute on cuda"),
         (["run", "--device", "cuda", "--workers", "2"], "device 'cuda' cannot be used by worker processes"),
         (["run", "--algorithm", "fedseq+relay", "--momentum", "0.9"], "relay has a momentum of its own"),
-        (["run", "--algorithm", "fedseq+relay", "--clip-norm", "1"], "--clip-norm would clip the velocity instead"),
+        (
+            ["run", "--algorithm", "fedseq+relay", "--max-grad-norm", "1"],
+            "--max-grad-norm would clip the velocity instead",
+        ),
         (["group", "--pretrain-epochs", "null"], "--pretrain-epochs must be 1 or more"),
         (["run", "--device", "mps", "--workers", "2"], "--engine processes does not compute on mps"),
         (["run", "--device", "cuda:x"], "cannot be used here"),
@@ -288,8 +291,11 @@ def test_version(capsys):
         (["data", "get"], "which data set"),
         (["data", "get", "digits"], "nothing has to be downloaded"),
         (["group", "--pretrain-epochs", "0,5"], "--pretrain-epochs must be"),
-        (["group", "--all", "--metric", "kl"], "--all tries every criterion, so --metric would have no effect"),
-        (["group", "--method", "random", "--pretrain-epochs", "2"], "--method random needs no pre-training"),
+        (
+            ["group", "--all", "--grouping-metric", "kl"],
+            "--all tries every criterion, so --grouping-metric would have no effect",
+        ),
+        (["group", "--grouping", "random", "--pretrain-epochs", "2"], "--grouping random needs no pre-training"),
         (["sweep", "--jobs", "²"], "--jobs must be 1 or more"),
         (["demo", "--rounds", "few"], "--rounds takes a whole number"),
     ],
@@ -333,7 +339,7 @@ def test_a_file_where_a_folder_is_wanted(capsys, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_prints_the_command_to_continue(capsys, number):
     words = [sys.executable, "-c", "import sys, fedseq.cli; sys.exit(fedseq.cli.main())", "run"]
-    options = ["--method", "random", "--rounds", "5000", "--out", "cut", "--algorithm", "fedseq+feddyn"]
+    options = ["--grouping", "random", "--rounds", "5000", "--out", "cut", "--algorithm", "fedseq+feddyn"]
     process = subprocess.Popen([*words, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     metrics = Path("cut/metrics.jsonl")
     deadline = time.monotonic() + 120

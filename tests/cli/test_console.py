@@ -98,8 +98,8 @@ def test_compare_prints_what_programs_read(form, tmp_path, capsys):
 def test_a_run_ends_with_a_command_in_one_piece_and_counts_in_good_english(monkeypatch, tmp_path):
     console, folder = terminal(), tmp_path / ("a-folder-with-a-long-name-" * 3)
     monkeypatch.setattr(run_command, "make_console", lambda: console)
-    short = ["--num-clients", "2", "--fraction", "1", "--client-epochs", "1", "--rounds", "1", "--engine", "serial"]
-    assert main(["run", "--method", "random", *short, "--out", str(folder)]) == 0
+    short = ["--num-clients", "2", "--fraction", "1", "--local-epochs", "1", "--rounds", "1", "--engine", "serial"]
+    assert main(["run", "--grouping", "random", *short, "--out", str(folder)]) == 0
     shown = console.file.getvalue()
     assert f"compare runs with: fedseq compare {folder} OTHER\n" in shown
     assert "1 superclient of 2 clients (random)" in shown

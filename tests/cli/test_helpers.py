@@ -66,7 +66,7 @@ def test_bash_completes_commands_options_and_values(capsys):
     script = capsys.readouterr().out
     assert complete(script, "fedseq", "swe") == ["sweep"]
     assert complete(script, "fedseq", "run", "--superclient-e") == ["--superclient-epochs"]
-    assert complete(script, "fedseq", "run", "--method", "ex") == ["exchange"]
+    assert complete(script, "fedseq", "run", "--grouping", "ex") == ["exchange"]
     assert complete(script, "fedseq", "run", "--dataset", "cifar") == ["cifar10", "cifar100"]
     assert complete(script, "fedseq", "federation", "in") == ["init"]
     assert complete(script, "fedseq", "data", "") == ["get", "list", "--help", "--to"]

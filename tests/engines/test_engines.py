@@ -109,7 +109,7 @@ def run_digits(folder: Path, algorithm: str, **options: Any) -> tuple[bytes, byt
         num_clients=20,
         rounds=2,
         fraction=0.5,
-        method="random",
+        grouping="random",
         max_clients=4,
         min_samples=200,
         merge_every=2,

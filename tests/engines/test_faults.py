@@ -153,7 +153,7 @@ def test_workers_that_were_made_before_one_that_could_not_be_are_ended(
 
 @pytest.mark.slow
 def test_one_sigterm_ends_a_run_whose_workers_hang(tmp_path: Path) -> None:
-    words = ["--dataset", "digits", "--method", "random", "--out", "run", "--engine", "processes", "--workers", "2"]
+    words = ["--dataset", "digits", "--grouping", "random", "--out", "run", "--engine", "processes", "--workers", "2"]
     started = fedseq("run", *words, "--rounds", "100000")
     metrics = Path("run/metrics.jsonl")
     wait_for(lambda: started.poll() is not None or (metrics.exists() and metrics.read_text().count("\n") >= 2))
@@ -166,7 +166,7 @@ def test_one_sigterm_ends_a_run_whose_workers_hang(tmp_path: Path) -> None:
     assert started.returncode == 130, output
     done = metrics.read_text().count("\n")
     resume("run", engine="serial", rounds=done + 1)
-    run(dataset="digits", method="random", engine="serial", rounds=done + 1, folder="alone")
+    run(dataset="digits", grouping="random", engine="serial", rounds=done + 1, folder="alone")
     assert written(Path("run")) == written(Path("alone"))
 
 

@@ -81,7 +81,7 @@ def test_the_command_line_joins_a_cluster_and_brings_a_model_of_the_current_fold
 ) -> None:
     """First of all tests: those below cancel tasks and kill nodes, and what Ray keeps of that is not meant here."""
     Path("mynet.py").write_text(OWN_MODEL)
-    words = ["run", "--dataset", "digits", "--rounds", "2", "--method", "random", "--model", "mynet:Net"]
+    words = ["run", "--dataset", "digits", "--rounds", "2", "--grouping", "random", "--model", "mynet:Net"]
     joined = fedseq(*words, "--engine", "ray", "--ray-address", cluster.address, "--workers", "1", "--out", "joined")
     output = "".join(joined.communicate(timeout=200))
     assert joined.returncode == 0, output
@@ -95,10 +95,13 @@ def test_the_command_line_joins_a_cluster_and_brings_a_model_of_the_current_fold
     ("algorithm", "options"),
     [
         ("fedseq+feddyn", {"approximator": "confidence", "pretrain_epochs": 2}),
-        ("scaffold", {"gate": True, "attack": "scale:50", "dropout": 0.2}),
-        ("fedseqinter", {"approximator": "classifier-last", "pretrain_epochs": 1, "merge_every": 2, "dropout": 0.2}),
+        ("scaffold", {"gate": True, "attack": "scale:50", "client_dropout": 0.2}),
+        (
+            "fedseqinter",
+            {"approximator": "classifier-last", "pretrain_epochs": 1, "merge_every": 2, "client_dropout": 0.2},
+        ),
         ("fedavg+median", {}),
-        ("fedprox+fedavgm", {"momentum": 0.5, "dp_clip": 0.3, "dp_noise": 0.5}),  # private visits
+        ("fedprox+fedavgm", {"momentum": 0.5, "dp_clip_norm": 0.3, "dp_noise_multiplier": 0.5}),  # private visits
         ("centralized", {}),
     ],
 )
@@ -219,7 +222,7 @@ def test_functions_without_a_name_are_sent(cluster: Cluster, task: Task, expecte
 
 @pytest.mark.parametrize(("first", "second"), [("ray", "serial"), ("serial", "ray")])
 def test_a_run_is_continued_on_another_engine(cluster: Cluster, tmp_path: Path, first: str, second: str) -> None:
-    wanted: dict[str, Any] = {**SMALL, "dataset": "digits", "algorithm": "fedseq+scaffold", "method": "random"}
+    wanted: dict[str, Any] = {**SMALL, "dataset": "digits", "algorithm": "fedseq+scaffold", "grouping": "random"}
     run(engine="serial", rounds=4, folder=tmp_path / "whole", **wanted)
     address = {"ray_address": cluster.address} if first == "ray" else {}
     run(engine=first, rounds=2, folder=tmp_path / "parts", **wanted, **address)

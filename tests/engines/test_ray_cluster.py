@@ -59,7 +59,7 @@ def test_without_ray_there_is_advice() -> None:
 
 def test_a_cluster_of_our_own_is_closed_to_others_obeys_ctrl_c_and_leaves_nothing(tmp_path: Path) -> None:
     before = shared_files()
-    words = ["--dataset", "digits", "--method", "random", "--out", "run"]
+    words = ["--dataset", "digits", "--grouping", "random", "--out", "run"]
     started = fedseq("run", *words, "--engine", "ray", "--workers", "2", "--rounds", "100000")
     metrics = Path("run/metrics.jsonl")
     wait_for(lambda: started.poll() is not None or (metrics.exists() and metrics.read_text().count("\n") >= 2))
@@ -86,7 +86,7 @@ def test_a_cluster_of_our_own_is_closed_to_others_obeys_ctrl_c_and_leaves_nothin
     assert shared_files() <= before
     done = metrics.read_text().count("\n")
     resume("run", engine="serial", rounds=done + 1)
-    alone = run(dataset="digits", method="random", engine="serial", rounds=done + 1, folder="alone")
+    alone = run(dataset="digits", grouping="random", engine="serial", rounds=done + 1, folder="alone")
     assert alone.rounds == done + 1
     assert written(Path("run")) == written(Path("alone"))
 

@@ -27,7 +27,7 @@ OPTIONS = {
     "exemplars": 5,
 }  # fmt: skip - two superclients of two clients
 
-BRIEF = ("method=random", "gate=false")  # neither pre-training nor calibration
+BRIEF = ("grouping=random", "gate=false")  # neither pre-training nor calibration
 
 WRAPPED_CLIENT = """
 import json, os, signal

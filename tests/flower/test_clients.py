@@ -53,7 +53,7 @@ def test_answers_of_an_attacker_are_refused_by_name_and_the_run_goes_on(tmp_path
         "    if weights is not None: arrays['weights'] = Array(weights)\n"
         "    return answer\n"
     )
-    choices = {"algorithm": "fedseq", "method": "random", "rounds": len(EVIL)}
+    choices = {"algorithm": "fedseq", "grouping": "random", "rounds": len(EVIL)}
     options = {**OPTIONS, **choices}
     del options["pretrain_epochs"]
     with running(tmp_path / "fed", 2, options=options) as fed:

@@ -39,7 +39,7 @@ def test_the_run_config_is_the_resolved_config_of_that_many_clients(tmp_path):
     assert (config.num_clients, config.algorithm, config.rounds, config.seed) == (4, "fedprox", 7, 3)
     assert config.alpha == float("inf")
     assert (dict(config.rules)["mu"], config.lr, config.model) == (0.01, 0.03, "small-cnn")  # defaults
-    assert config.until_accuracy is None
+    assert config.target_accuracy is None
     assert (config.gate, config.checkpoint_every) == (True, 1)
     assert settings.out == str(made.folder / "run")
     assert settings.keys == str(made.folder / "keys")
@@ -276,9 +276,9 @@ def test_an_action_is_needed(capsys):
 
 def test_changes_for_one_run_are_checked_and_typed(tmp_path):
     made = folder.init(tmp_path / "fed", 2)
-    changes = ["rounds=5", "until-accuracy=0.9", "algorithm=fedprox", "wait=30", "gate=false", "clip_norm=null"]
+    changes = ["rounds=5", "target-accuracy=0.9", "algorithm=fedprox", "wait=30", "gate=false", "max_grad_norm=null"]
     assert runs.overrides(made, changes) == {
-        "rounds": 5, "until-accuracy": 0.9, "algorithm": "fedprox", "wait": 30, "gate": False, "clip-norm": None,
+        "rounds": 5, "target-accuracy": 0.9, "algorithm": "fedprox", "wait": 30, "gate": False, "max-grad-norm": None,
     }  # fmt: skip
     for change, message in {
         "smoothed.keep=1": 'add the line "smoothed.keep" = "null" at the end of .*pyproject.toml',

@@ -30,15 +30,15 @@ BUDGET = 1.01 * epsilon_of(math.sqrt(2) / NOISE, 1e-5)  # two visits to each cli
 OPTIONS = {
     "dataset": "digits",
     "algorithm": "fedseq",
-    "method": "random",
+    "grouping": "random",
     "min_samples": 1000,
     "fraction": 1.0,
     "rounds": 9,
     "exemplars": 5,
     "gate": False,
-    "dp_clip": CLIP,
-    "dp_noise": NOISE,
-    "dp_epsilon": BUDGET,
+    "dp_clip_norm": CLIP,
+    "dp_noise_multiplier": NOISE,
+    "dp_target_epsilon": BUDGET,
 }  # fmt: skip - one superclient of two clients
 
 # The first client of round 2 has trained, and its answer waits: then the server is killed.

@@ -15,11 +15,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # real processes, and
 
 SOAK = os.environ.get("FEDSEQ_SOAK") == "1"
 CASES = [{"algorithm": "fedseq+feddyn+window", "window": 2}] + SOAK * [
-    {"algorithm": "fedseq+lookahead+ema", "joined": 2, "rounds": 4},
+    {"algorithm": "fedseq+fedacg+ema", "superclients_per_chain": 2, "rounds": 4},
     {"algorithm": "fedseq+scaffold", "superclient_epochs": 2, "rounds": 4},
     {"algorithm": "fedseqinter+feddyn", "merge_every": 2, "rounds": 4},
-    {"algorithm": "fedprox", "dropout": 0.3, "rounds": 4},
-    {"algorithm": "fedseq+feddyn", "approximator": "classifier-last", "metric": "cosine", "client_epochs": 2},
+    {"algorithm": "fedprox", "client_dropout": 0.3, "rounds": 4},
+    {"algorithm": "fedseq+feddyn", "approximator": "classifier-last", "grouping_metric": "cosine", "local_epochs": 2},
 ]
 
 

@@ -159,7 +159,7 @@ def test_a_client_that_diverged_is_grouped_as_unknown(tmp_path):
 
 def test_the_papers_criterion_is_the_default():
     assert criterion_of(CONFIG) == ("confidence", "kl", "greedy")
-    assert criterion_of(resolve({"method": "random"})) == (None, None, "random")
+    assert criterion_of(resolve({"grouping": "random"})) == (None, None, "random")
     assert criterion_of(resolve({"approximator": "classifier-last"})) == ("classifier-last", "cosine", "greedy")
 
 
@@ -168,7 +168,7 @@ def test_clients_without_examples_are_left_out(tmp_path):
     y = torch.arange(40) % 2
     clients = [np.arange(10), np.zeros(0, dtype=int), np.arange(10, 25), np.arange(25, 40)]
     run = fedseq.federate_indexed(
-        lambda: nn.Linear(4, 2), (x, y), clients, (x, y), "fedseq", method="random", min_samples=20, rounds=2,
+        lambda: nn.Linear(4, 2), (x, y), clients, (x, y), "fedseq", grouping="random", min_samples=20, rounds=2,
         fraction=1.0, engine="serial", folder=tmp_path / "run",
     )  # fmt: skip
     groups = json.loads((run.folder / "superclients.json").read_text())["superclients"]

@@ -34,7 +34,7 @@ def test_only_what_is_trained_is_sent_and_stored(
     before: Run, tmp_path: Path, part: str, trained: int, engine: str
 ) -> None:
     start = str(before.folder / "weights.safetensors")
-    run = fedseq.run(OPTIONS, tmp_path / "run", train=part, init_weights=start, rounds=2, engine=engine)
+    run = fedseq.run(OPTIONS, tmp_path / "run", trainable=part, init_weights=start, rounds=2, engine=engine)
     for record in run.metrics:
         hops = record["client_updates"]
         assert hops == 5
@@ -52,7 +52,7 @@ def test_only_what_is_trained_is_sent_and_stored(
 
 def test_what_is_adapted_computes_at_first_what_it_did_before(before: Run, tmp_path: Path) -> None:
     start = str(before.folder / "weights.safetensors")
-    run = fedseq.run(OPTIONS, tmp_path / "run", train="lora:4", init_weights=start, lr=1e-30, weight_decay=0.0)
+    run = fedseq.run(OPTIONS, tmp_path / "run", trainable="lora:4", init_weights=start, lr=1e-30, weight_decay=0.0)
     assert run.metrics[0]["accuracy"] == before.metrics[-1]["accuracy"]
 
 
@@ -75,8 +75,8 @@ def test_layers_inside_of_others_are_adapted_and_the_last_one_is_trained_as_it_i
 
 def test_what_cannot_be_is_told() -> None:
     with pytest.raises(FedSeqError, match=r"unknown part to train 'lora:0'. Valid: all, head, lora:RANK"):
-        resolve({"train": "lora:0"})
-    with pytest.raises(FedSeqError, match=r"2 or more fully connected layers .* Linear has 1\. Use --train head"):
+        resolve({"trainable": "lora:0"})
+    with pytest.raises(FedSeqError, match=r"2 or more fully connected layers .* Linear has 1\. Use --trainable head"):
         trained_part(lambda: nn.Linear(2, 2), "lora:1")()
-    with pytest.raises(FedSeqError, match=r"Conv2d has 0\. Use --train all"):
+    with pytest.raises(FedSeqError, match=r"Conv2d has 0\. Use --trainable all"):
         trained_part(lambda: nn.Conv2d(1, 1, 1), "head")()

@@ -17,12 +17,12 @@ from fedseq.options.tables import AVERAGES, LOCAL_RULES, SERVER_RULES, TOPOLOGIE
 
 def test_defaults_of_the_paper():
     config = resolve({"dataset": "cifar10"})
-    assert (config.num_clients, config.fraction, config.rounds, config.client_epochs) == (500, 0.2, 10_000, 1)
+    assert (config.num_clients, config.fraction, config.rounds, config.local_epochs) == (500, 0.2, 10_000, 1)
     assert (config.lr, config.weight_decay, config.momentum, config.batch_size) == (0.01, 4e-4, 0.0, 64)
-    assert (config.approximator, config.method, config.pretrain_epochs, config.max_clients) == (
+    assert (config.approximator, config.grouping, config.pretrain_epochs, config.max_clients) == (
         "confidence", "greedy", 10, 11,
     )  # fmt: skip
-    assert (config.model, config.augment, config.metric) == ("lenet5", "crop-flip", "kl")
+    assert (config.model, config.augment, config.grouping_metric) == ("lenet5", "crop-flip", "kl")
     assert resolve({"dataset": "cifar100"}).rounds == 20_000
 
 
@@ -46,13 +46,13 @@ def test_defaults_that_depend_on_the_algorithm(algorithm, option, value):
 
 def test_centralized_is_one_client_with_everything():
     config = resolve({"algorithm": "centralized"})
-    assert (config.num_clients, config.fraction, config.client_epochs, config.partition) == (1, 1.0, 1, "iid")
+    assert (config.num_clients, config.fraction, config.local_epochs, config.partition) == (1, 1.0, 1, "iid")
 
 
 @pytest.mark.parametrize(
     ("given_", "alpha", "partition"),
     [
-        ({}, 0.0, "shards"), ({"alpha": 0.2}, 0.2, "hsu"), ({"alpha": math.inf}, math.inf, "iid"),
+        ({}, 0.0, "shards"), ({"alpha": 0.2}, 0.2, "dirichlet"), ({"alpha": math.inf}, math.inf, "iid"),
         ({"partition": "iid"}, math.inf, "iid"), ({"partition": "official", "alpha": 0.3}, 0.3, "official"),
     ],
 )  # fmt: skip
@@ -68,14 +68,14 @@ def test_what_is_given_stays():
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedseq+fedprox", "fedseqinter+feddyn", "centralized", "fedadam"])
 def test_yaml_round_trip_and_no_option_without_effect(tmp_path, algorithm):
-    config = resolve({"algorithm": algorithm, "until_accuracy": 0.5, "data_dir": "some/where"})
+    config = resolve({"algorithm": algorithm, "target_accuracy": 0.5, "data_dir": "some/where"})
     path = tmp_path / "config.yaml"
     path.write_text(to_yaml(config))
     assert recorded(read_yaml(path)) == resolve(read_yaml(path)) == config
     written = set(yaml.safe_load(to_yaml(config)))
     assert written == set(config.options())
     assert ("mu" in written) == ("fedprox" in algorithm)
-    assert ("method" in written) == ("fedseq" in algorithm)
+    assert ("grouping" in written) == ("fedseq" in algorithm)
 
 
 @pytest.mark.parametrize(
@@ -108,21 +108,24 @@ def test_values_are_read_in_the_options_type(name, text, value):
         ({"algorithm": "fedseq+fedseq"}, "is not in the form"),
         ({"algorithm": "feddyn+fedavgm"}, "server rule of its own"),
         ({"algorithm": ""}, "unknown algorithm"),
-        ({"method": "greedi"}, "Did you mean 'greedy'"),
+        ({"grouping": "greedi"}, "Did you mean 'greedy'"),
         ({"num_clients": 0}, "--num-clients must be 1 or more"),
         ({"fraction": 0.0}, "--fraction must be"),
         ({"fraction": 1.01}, "--fraction must be"),
         ({"rounds": -1}, "--rounds must be"),
         ({"alpha": -0.5}, "--alpha must be 0 or more"),
-        ({"alpha": 0.0, "partition": "hsu"}, "needs --alpha > 0"),
+        ({"alpha": 0.0, "partition": "dirichlet"}, "needs --alpha > 0"),
         ({"algorithm": "feddyn", "alpha_dyn": 0.0}, "--alpha-dyn must be greater than 0"),
         ({"momentum": 1.0}, "--momentum must be"),
-        ({"until_accuracy": 90}, "--until-accuracy must be"),
+        ({"target_accuracy": 90}, "--target-accuracy must be"),
         ({"algorithm": "scaffold", "scaffold_option": 2, "momentum": 0.9}, "needs plain SGD"),
         ({"device": "tpu"}, "unknown device"),
         ({"algorithm": "fedseq+mine:rule", "rule.keep": "\x1f"}, "the value of 'rule.keep' cannot be read"),
         ({"attack": "scale:much"}, "unknown attack"),
-        ({"metric": "kl", "approximator": "classifier-all"}, "does not fit method 'greedy' on classifier estimates"),
+        (
+            {"grouping_metric": "kl", "approximator": "classifier-all"},
+            "does not fit method 'greedy' on classifier estimates",
+        ),
     ],
 )
 def test_what_cannot_be_run_is_refused(values, words):
@@ -136,19 +139,20 @@ RUNS = [
     {"algorithm": algorithm}
     for algorithm in ("centralized", "fedavg", "fedprox", "scaffold", "feddyn", "fedavgm", "fedadam", "fedyogi",
                       "fairavg", "median", "trimmed-mean", "fedseq", "fedseqinter", "fedseq+fedprox", "fedseq+feddyn",
-                      "fedseqinter+scaffold+fedavgm", "lookahead", "fedseq+ghbm", "fedseq+lookahead+ema", "window")
+                      "fedseqinter+scaffold+fedavgm", "fedacg", "fedseq+ghbm", "fedseq+fedacg+ema", "window")
 ] + [
-    {"method": "random"}, {"method": "kmeans"}, {"method": "exchange"}, {"approximator": "classifier-last"},
+    {"grouping": "random"}, {"grouping": "kmeans"}, {"grouping": "exchange"}, {"approximator": "classifier-last"},
     {"attack": "nan"}, {"gate": True}, {"engine": "serial"}, {"engine": "ray"}, {"engine": "processes"},
-    {"partition": "iid"}, {"partition": "shards"}, {"dp_clip": 1.0, "dp_noise": 1.0, "method": "random"},
+    {"partition": "iid"}, {"partition": "shards"},
+    {"dp_clip_norm": 1.0, "dp_noise_multiplier": 1.0, "grouping": "random"},
 ]  # fmt: skip
 KINDS = {float: 0.5, int: 2, bool: True, str: "auto"}
 SPECIAL = {
     "num_clients": 20, "scaffold_option": 1, "gate_factor": 9.0, "gate_check": "exemplars", "partition": "iid",
-    "method": "greedy", "approximator": "confidence", "metric": "euclidean", "confidence": "official",
-    "estimate": "half", "dp_mechanism": "round", "dp_source": "system",
+    "grouping": "greedy", "approximator": "confidence", "grouping_metric": "euclidean",
+    "confidence_variant": "official", "group_estimate": "half", "dp_mechanism": "round", "dp_source": "system",
 }  # fmt: skip
-COMPANIONS = {"dp_clip": {"dp_epsilon": 8.0}}  # what an option needs beside it
+COMPANIONS = {"dp_clip_norm": {"dp_target_epsilon": 8.0}}  # what an option needs beside it
 CONDITIONAL = [name for name, found in all_options().items() if found.when.words]
 
 
@@ -177,12 +181,12 @@ def test_every_option_is_either_used_or_refused_by_name(run):
         ({"algorithm": "fedavg", "mu": 0.1}, "--mu has no effect in this run: it is for fedprox"),
         ({"algorithm": "fairavg", "server_lr": 0.1}, "--server-lr has no effect.*fedavgm, fedadam, fedyogi"),
         ({"lr_final": 0.1}, "--lr-final has no effect in this run: it is for --lr-schedule cosine or linear"),
-        ({"method": "random", "pretrain_epochs": 3}, "--pretrain-epochs has no effect"),
+        ({"grouping": "random", "pretrain_epochs": 3}, "--pretrain-epochs has no effect"),
         ({"algorithm": "fedavg", "superclient_epochs": 3}, "--superclient-epochs has no effect"),
         ({"gate_factor": 5}, "--gate-factor has no effect"),
         ({"alpha": 0.5, "partition": "shards"}, "--alpha has no effect"),
         ({"algorithm": "centralized", "num_clients": 10}, "--num-clients has no effect"),
-        ({"algorithm": "fedavg", "mu": 0.1, "method": "greedy"}, "--method has.*; --mu has.*Leave them out"),
+        ({"algorithm": "fedavg", "mu": 0.1, "grouping": "greedy"}, "--grouping has.*; --mu has.*Leave them out"),
     ],
 )
 def test_an_option_without_effect_is_refused_by_name(values, words):
@@ -240,10 +244,10 @@ def test_files_that_are_not_configs_are_refused_and_not_executed(tmp_path, conte
 
 
 def test_null_takes_a_saved_option_back_to_its_default():
-    saved = resolve({"clip_norm": 1.0, "lr": 0.5}).options()
+    saved = resolve({"max_grad_norm": 1.0, "lr": 0.5}).options()
     for cleared in (None, "null"):
-        config = resolve({"clip-norm": cleared}, saved)
-        assert (config.clip_norm, config.lr) == (None, 0.5)
+        config = resolve({"max-grad-norm": cleared}, saved)
+        assert (config.max_grad_norm, config.lr) == (None, 0.5)
 
 
 def test_values_of_an_own_rule_are_numbers_texts_or_lists():

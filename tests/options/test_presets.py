@@ -28,10 +28,15 @@ def test_the_papers_presets_are_the_defaults(name):
 def test_the_presets_of_the_paper_and_the_record():
     paper = {f"paper-{rule}-{data}" for rule in ("fedavg", "fedseq", "fedseq-feddyn", "fedseqinter")
              for data in ("cifar10", "cifar100")}  # fmt: skip
-    assert set(presets()) == paper | {"record-cifar10", "record-cifar100"}
-    record = resolve(read_preset("record-cifar10"))
-    assert (record.algorithm, dict(record.rules)) == ("fedseq+lookahead+window", {"lookahead": 0.9, "window": 5})
-    assert (record.method, record.min_samples, record.lr, record.joined) == ("exchange", 1000, 0.02, 5)
+    assert set(presets()) == paper | {"long-chains-cifar10", "long-chains-cifar100"}
+    record = resolve(read_preset("long-chains-cifar10"))
+    assert (record.algorithm, dict(record.rules)) == ("fedseq+fedacg+window", {"fedacg_lambda": 0.9, "window": 5})
+    assert (record.grouping, record.min_samples, record.lr, record.superclients_per_chain) == (
+        "exchange",
+        1000,
+        0.02,
+        5,
+    )
 
 
 def printed(capsys, *words: str) -> dict:
@@ -40,34 +45,34 @@ def printed(capsys, *words: str) -> dict:
 
 
 def test_flags_and_files_go_over_a_preset(capsys, tmp_path):
-    assert printed(capsys, "--preset", "record-cifar10")["lookahead"] == 0.9
+    assert printed(capsys, "--preset", "long-chains-cifar10")["fedacg_lambda"] == 0.9
     file = tmp_path / "mine.yaml"
-    file.write_text("lr: 0.04\nlookahead: 0.5\n")
-    config = printed(capsys, str(file), "--preset", "record-cifar10", "--lookahead", "0.8")
-    assert (config["lr"], config["lookahead"], config["min_samples"]) == (0.04, 0.8, 1000)
+    file.write_text("lr: 0.04\nfedacg_lambda: 0.5\n")
+    config = printed(capsys, str(file), "--preset", "long-chains-cifar10", "--fedacg-lambda", "0.8")
+    assert (config["lr"], config["fedacg_lambda"], config["min_samples"]) == (0.04, 0.8, 1000)
 
 
 def test_what_the_run_does_not_use_of_a_preset_is_dropped_and_what_is_given_is_refused(capsys):
-    config = printed(capsys, "--preset", "record-cifar10", "--algorithm", "fedavg")
+    config = printed(capsys, "--preset", "long-chains-cifar10", "--algorithm", "fedavg")
     assert config["lr"] == 0.02
-    assert not {"lookahead", "method"} & config.keys()
-    words = ["--preset", "record-cifar10", "--algorithm", "fedavg", "--lookahead", "0.5"]
+    assert not {"fedacg_lambda", "grouping"} & config.keys()
+    words = ["--preset", "long-chains-cifar10", "--algorithm", "fedavg", "--fedacg-lambda", "0.5"]
     assert main(["run", *words, "--print-config"]) == 2
-    assert "--lookahead has no effect" in capsys.readouterr().err
+    assert "--fedacg-lambda has no effect" in capsys.readouterr().err
 
 
 def test_presets_are_listed_and_an_unknown_one_is_refused(capsys):
     assert main(["run", "--preset", "list"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in presets())
-    assert main(["run", "--preset", "record-cifar1"]) == 2
-    assert "unknown preset 'record-cifar1'. Did you mean 'record-cifar10'?" in capsys.readouterr().err
+    assert main(["run", "--preset", "long-chains-cifar1"]) == 2
+    assert "unknown preset 'long-chains-cifar1'. Did you mean 'long-chains-cifar10'?" in capsys.readouterr().err
 
 
 def test_a_sweep_of_a_preset(tmp_path):
-    grid = plan_grid({"seed": "1-3", "algorithm": "fedavg,fedseq+lookahead"}, tmp_path, read_preset("record-cifar10"))
+    grid = plan_grid({"seed": "1-3", "algorithm": "fedavg,fedseq+fedacg"}, tmp_path, read_preset("long-chains-cifar10"))
     configs = [assignment.config for assignment in grid.values]
     assert {(config.algorithm, config.seed) for config in configs} == {
-        (algorithm, seed) for algorithm in ("fedavg", "fedseq+lookahead") for seed in (1, 2, 3)
+        (algorithm, seed) for algorithm in ("fedavg", "fedseq+fedacg") for seed in (1, 2, 3)
     }
     assert all(config.lr == 0.02 for config in configs)

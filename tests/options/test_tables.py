@@ -86,7 +86,7 @@ def test_a_rule_is_one_function_and_one_row(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main(["run", "--help"])
     assert "--by X" in capsys.readouterr().out
-    run = fedseq.run(SHORT, algorithm="fedseq+shrunk+fedavgm", method="random", by=0.25)
+    run = fedseq.run(SHORT, algorithm="fedseq+shrunk+fedavgm", grouping="random", by=0.25)
     assert dict(run.config.rules)["by"] == 0.25
     assert "by: 0.25" in (run.folder / "config.yaml").read_text()
     assert fedseq.resume(run.folder, rounds=3).rounds == 3
@@ -101,14 +101,14 @@ def test_a_method_and_a_metric_are_one_function_and_one_row_each(monkeypatch):
     monkeypatch.setitem(METRICS, "manhattan", Metric(f"{__name__}:manhattan"))
     assert (None, None, "in-order") in set(valid_criteria())
     assert ("classifier-last", "manhattan", "greedy") in set(valid_criteria())
-    run = fedseq.run(SHORT, algorithm="fedseq", method="in-order", min_samples=300)
+    run = fedseq.run(SHORT, algorithm="fedseq", grouping="in-order", min_samples=300)
     # 1437 examples: 71 or 72 a client, so that five clients hold 300 or more, and four fewer.
     groups = RunFolder(run.folder).read_superclients(20)
     assert groups == [tuple(range(first, first + 5)) for first in (0, 5, 10, 15)]
     chosen = fedseq.run(
-        SHORT, algorithm="fedseq", metric="manhattan", pretrain_epochs=1, approximator="classifier-last"
+        SHORT, algorithm="fedseq", grouping_metric="manhattan", pretrain_epochs=1, approximator="classifier-last"
     )
-    assert chosen.config.metric == "manhattan"
+    assert chosen.config.grouping_metric == "manhattan"
 
 
 RULES = """
@@ -131,7 +131,7 @@ def smoothed(inner=FEDAVG, keep=0.9):
 @pytest.mark.parametrize("engine", ["serial", "processes"])
 def test_a_rule_of_the_users_own_by_name(tmp_path, engine):
     Path("my_rules.py").write_text(RULES)
-    words = ["--dataset", "digits", "--method", "random", "--rounds", "2", "--engine", engine, "--num-clients", "20"]
+    words = ["--dataset", "digits", "--grouping", "random", "--rounds", "2", "--engine", engine, "--num-clients", "20"]
     named = ["--algorithm", "fedseq+fedprox+my_rules:smoothed", "--rule", "smoothed.keep=0.3"]
     assert main(["run", *words, *named, "--out", "named"]) == 0
     assert main(["run", *words, "--algorithm", "fedseq+fedprox", "--out", "plain"]) == 0

@@ -47,7 +47,7 @@ def test_every_artefact_is_made_and_nothing_is_run_twice(slice_of_tiny, capsys):
 
 
 def test_nothing_starts_without_a_yes(slice_of_tiny, capsys):
-    assert main(["paper", "table3", "--only", "alpha=0.5,method=random"]) == 2
+    assert main(["paper", "table3", "--only", "alpha=0.5,grouping=random"]) == 2
     assert "--yes" in capsys.readouterr().err
     assert not list(Path("runs").rglob("metrics.jsonl"))
 

@@ -92,7 +92,7 @@ def test_only_refuses_what_no_run_has():
     tuning = list(plan("tuning-fedprox").assignments())
     assert {dict(one.config.rules)["mu"] for one in select(tuning, parse_only("mu=0.001"))} == {0.001}
     with pytest.raises(FedSeqError, match="no run has all"):
-        select(assignments, parse_only("algorithm=fedseqinter,method=random"))
+        select(assignments, parse_only("algorithm=fedseqinter,grouping=random"))
 
 
 def test_unknown_names_are_refused():

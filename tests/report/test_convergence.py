@@ -97,7 +97,13 @@ def test_a_speedup_needs_fedavg_on_the_same_data(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "trouble", [{"attack": "sign-flip"}, {"dropout": 0.5}, {"dp_clip": 1.0, "dp_noise": 1.0}, {"train": "head"}]
+    "trouble",
+    [
+        {"attack": "sign-flip"},
+        {"client_dropout": 0.5},
+        {"dp_clip_norm": 1.0, "dp_noise_multiplier": 1.0},
+        {"trainable": "head"},
+    ],
 )
 def test_a_speedup_needs_fedavg_under_the_same_troubles(tmp_path, trouble):
     other = make_run(tmp_path / "avg", [0.1, 0.75], **trouble)
@@ -148,10 +154,10 @@ def test_the_figure_says_centralized_only_where_it_is_and_ticks_whole_rounds(tmp
 
 def test_labels_tell_what_differs_and_no_more(tmp_path):
     found = runs(
-        make_run(tmp_path / "a", [0.5], algorithm="fedseq", method="random"),
-        make_run(tmp_path / "b", [0.5], algorithm="fedseq", method="kmeans", seed=3),
+        make_run(tmp_path / "a", [0.5], algorithm="fedseq", grouping="random"),
+        make_run(tmp_path / "b", [0.5], algorithm="fedseq", grouping="kmeans", seed=3),
         make_run(tmp_path / "c", [0.5]),
-        make_run(tmp_path / "d", [0.5], algorithm="fedseq", metric="cosine"),
+        make_run(tmp_path / "d", [0.5], algorithm="fedseq", grouping_metric="cosine"),
         make_run(tmp_path / "e", [0.5], algorithm="fedseq", superclient_epochs=2),
     )
     told = ["fedseq (random)", "fedseq (kmeans)", "fedavg", "fedseq (greedy, cosine)", "fedseq (E_S 2, greedy)"]
@@ -221,7 +227,7 @@ def drawn(monkeypatch):
 def test_seeds_that_end_at_different_rounds_are_curves_of_their_own(tmp_path, drawn):
     """By hand: one seed is at its target after two rounds, the other after four; a mean would end below it."""
     told = {0: [0.1, 0.6], 1: [0.1, 0.2, 0.3, 0.6]}
-    folders = [make_run(tmp_path / str(s), told[s], seed=s, rounds=4, until_accuracy=0.6) for s in told]
+    folders = [make_run(tmp_path / str(s), told[s], seed=s, rounds=4, target_accuracy=0.6) for s in told]
     figures.curves(runs(*folders), tmp_path / "c.png")
     lines = drawn[0].lines
     assert [list(line.get_xdata()) for line in lines] == [[1, 2], [1, 2, 3, 4]]

@@ -82,7 +82,7 @@ def test_hops_that_do_not_count_cost_their_time(tmp_path, deadline, reason, expe
 def test_scaffold_looks_at_the_data_twice_and_the_short_batch_counts(tmp_path):
     # (2 + 1) passes of ceil(10 / 4) steps, and a second for the bytes.
     folder = make_run(
-        tmp_path / "a", [0.1], algorithm="fedseq+scaffold", batch_size=4, client_epochs=2, chains=[[0]],
+        tmp_path / "a", [0.1], algorithm="fedseq+scaffold", batch_size=4, local_epochs=2, chains=[[0]],
         **ONE_SECOND_A_STEP,
     )  # fmt: skip
     assert seconds(folder) == [10]
@@ -120,7 +120,7 @@ def test_pretraining_is_counted_before_the_first_round(tmp_path):
     assert found.before == (8 * 3, 8 * 200, 3 * 3 + 1, None)
     # Of the second chain's hops one takes 3 steps in place of one: 3 * (1 + 1) + 3 + 1 seconds a round.
     assert found.until(2) == (24 + 16, 1600 + 3200, 10 + 20, None)
-    alone = {**options, "pretrain_epochs": None, "method": "random"}
+    alone = {**options, "pretrain_epochs": None, "grouping": "random"}
     assert run_costs(read(make_run(tmp_path / "chance", [0.1], **alone))).before == (0, 0, 0, None)
     given = make_run(tmp_path / "given", [0.1], **options)
     write(given / "superclients.json", {"method": "given", "superclients": SUPERCLIENTS})
@@ -158,7 +158,7 @@ SHORT = {"rounds": 4, "engine": "serial", "num_clients": 20}
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "feddyn", "fedseq+scaffold", "fedseqinter"])
 def test_the_deadline_of_a_run_and_the_report_go_by_the_same_clock(tmp_path, algorithm):
     """Of each round the report shows the slowest chain; with one client a chain, nobody is later than the deadline."""
-    grouped = {"method": "random"} if "fedseq" in algorithm else {}
+    grouped = {"grouping": "random"} if "fedseq" in algorithm else {}
     clients_of = {"client_speed": 2.0, "bandwidth": 3e5, "deadline": 1.3}
     run = fedseq.run({**SHORT, **grouped, **clients_of}, tmp_path / "run", algorithm=algorithm)
     reasons = {hop["reason"] for line in run.metrics for hop in line["skipped"]}

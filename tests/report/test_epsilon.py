@@ -20,7 +20,7 @@ from fedseq.runs.reading import read, read_all
 from .builders import make_run
 
 ALL = Bound(1.0, "as given")  # targets .7, .8, .9
-PRIVATE = {"dp_clip": 1.0, "dp_noise": 2.0}
+PRIVATE = {"dp_clip_norm": 1.0, "dp_noise_multiplier": 2.0}
 
 
 def make_private(folder, accuracies, spent, **options):

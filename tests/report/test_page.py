@@ -167,7 +167,7 @@ def test_long_curves_keep_their_ends_and_their_peaks():
 def test_the_command_repeats_the_config(monkeypatch):
     from fedseq.cli import build_parser, config_from
 
-    options = {"algorithm": "fedseq+fedprox", "alpha": 0.2, "mu": 0.003, "seed": 4, "lr": 0.05, "method": "random"}
+    options = {"algorithm": "fedseq+fedprox", "alpha": 0.2, "mu": 0.003, "seed": 4, "lr": 0.05, "grouping": "random"}
     config = resolve(options)
     words = command(config).split()
     assert words[:2] == ["fedseq", "run"]

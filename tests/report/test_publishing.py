@@ -17,10 +17,10 @@ from fedseq.simulation.clock import WhatIf
 
 OPTIONS: dict[str, Any] = {
     "dataset": "digits",
-    "method": "random",
+    "grouping": "random",
     "eval_every": 2,
     "engine": "serial",
-    "dropout": 0.3,
+    "client_dropout": 0.3,
     "lr": 0.1,
     "checkpoint_every": 5,
 }

@@ -16,8 +16,8 @@ from fedseq.training.privacy import Mechanism
 
 OPTIONS: dict[str, Any] = {
     "dataset": "digits", "num_clients": 200, "partition": "iid", "model": "mlp", "algorithm": "fedseq",
-    "method": "random", "min_samples": 20, "fraction": 1.0, "rounds": 1, "dp_clip": 1.0,
-    "dp_epsilon": 1.0, "lr": 0.01,
+    "grouping": "random", "min_samples": 20, "fraction": 1.0, "rounds": 1, "dp_clip_norm": 1.0,
+    "dp_target_epsilon": 1.0, "lr": 0.01,
 }  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def flipped(content: bytes, dice: random.Random) -> bytes:
     return content[:at] + bytes([content[at] ^ 1 << dice.randrange(8)]) + content[at + 1 :]
 
 
-@pytest.mark.parametrize(("option", "value"), [("lr", 0.2), ("seed", 7), ("client_epochs", 2), ("batch_size", 3)])
+@pytest.mark.parametrize(("option", "value"), [("lr", 0.2), ("seed", 7), ("local_epochs", 2), ("batch_size", 3)])
 def test_an_edited_config_does_not_resume_into_another_model(run, option, value, capsys):
     path = run / "config.yaml"
     path.write_text(re.sub(rf"^{option}: .*$", f"{option}: {value}", path.read_text(), flags=re.M))
@@ -155,7 +155,7 @@ class StopBeforeRounds(Quiet):
 @pytest.mark.slow
 def test_damaged_pretraining_is_made_anew(tmp_path):
     """Pre-training of two approximators ends as if nothing had happened, wherever a bit is flipped or a file is cut."""
-    options = {**SHORT, "rounds": 1, "approximator": "classifier-last", "metric": "cosine"}
+    options = {**SHORT, "rounds": 1, "approximator": "classifier-last", "grouping_metric": "cosine"}
     whole = fedseq.run(options, tmp_path / "whole").folder
     groups = (whole / "superclients.json").read_bytes()
     dice = random.Random(1)

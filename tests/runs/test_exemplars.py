@@ -21,7 +21,7 @@ def split(counts: list[int], **options: Any) -> tuple[Examples | None, Examples]
 
 
 @pytest.mark.parametrize("options", [
-    {"algorithm": "fedavg"}, {"algorithm": "centralized"}, {"algorithm": "fedseq", "method": "random"},
+    {"algorithm": "fedavg"}, {"algorithm": "centralized"}, {"algorithm": "fedseq", "grouping": "random"},
     {"algorithm": "fedseq", "approximator": "classifier-all"},
 ])  # fmt: skip
 def test_own_data_keeps_its_test_set_where_exemplars_are_not_used(options: dict[str, Any]) -> None:

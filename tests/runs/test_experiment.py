@@ -18,8 +18,8 @@ from fedseq.runs.reading import read_run
 from fedseq.runs.stopping import Interrupted
 from fedseq.training.reporter import Quiet
 
-SHORT = {"dataset": "digits", "method": "random", "rounds": 4, "engine": "serial"}
-PLAIN = {name: value for name, value in SHORT.items() if name != "method"}  # for algorithms without superclients
+SHORT = {"dataset": "digits", "grouping": "random", "rounds": 4, "engine": "serial"}
+PLAIN = {name: value for name, value in SHORT.items() if name != "grouping"}  # for algorithms without superclients
 
 
 class StopAfter(Quiet):
@@ -79,12 +79,12 @@ def test_same_seed_same_bytes_and_another_seed_others(tmp_path):
         "fedseqinter",
         "centralized",
         "fedseq+fedavgm",
-        "fedseq+lookahead+window",
+        "fedseq+fedacg+window",
         "fedseqinter+ghbm+ema",
     ],
 )
 def test_an_interrupted_run_continues_as_if_nothing_had_happened(tmp_path, algorithm):
-    grouped = {"method": "random"} if "fedseq" in algorithm else {}
+    grouped = {"grouping": "random"} if "fedseq" in algorithm else {}
     wandering = {"merge_every": 3} if algorithm == "fedseqinter" else {}
     options = {"algorithm": algorithm, "rounds": 4, "engine": "serial", **grouped, **wandering}
     whole = fedseq.run(options, tmp_path / "whole")
@@ -118,7 +118,7 @@ def test_a_finished_run_is_returned_as_it_is_and_more_rounds_may_be_asked_for(tm
 
 
 def test_a_run_that_reached_its_accuracy_is_not_trained_on(tmp_path):
-    options = {**PLAIN, "algorithm": "centralized", "rounds": 30, "until_accuracy": 0.5}
+    options = {**PLAIN, "algorithm": "centralized", "rounds": 30, "target_accuracy": 0.5}
     run = fedseq.run(options, tmp_path / "run")
     before = files_of(run.folder)
     (run.folder / "weights.safetensors").unlink()  # as after a crash between the last checkpoint and the final model
@@ -136,8 +136,8 @@ def test_fewer_rounds_than_were_run_are_refused_and_nothing_is_changed(tmp_path)
 
 def test_resuming_is_exact_when_the_first_round_lost_everybody(tmp_path):
     options = {
-        "algorithm": "fedavg", "num_clients": 10, "fraction": 0.1, "dropout": 0.7, "gate": True, "gate_factor": 1.01,
-        "seed": 4, "engine": "serial",
+        "algorithm": "fedavg", "num_clients": 10, "fraction": 0.1, "client_dropout": 0.7, "gate": True,
+        "gate_factor": 1.01, "seed": 4, "engine": "serial",
     }  # fmt: skip
     whole = fedseq.run(options, tmp_path / "whole", rounds=8)
     for rounds in (1, 2, 3, 8):
@@ -199,7 +199,7 @@ def test_damage_falls_back_to_the_checkpoint_before_and_never_to_the_start(tmp_p
 
 
 def test_until_accuracy_and_eval_every(tmp_path):
-    run = fedseq.run(PLAIN, tmp_path / "run", algorithm="centralized", rounds=30, until_accuracy=0.5, eval_every=2)
+    run = fedseq.run(PLAIN, tmp_path / "run", algorithm="centralized", rounds=30, target_accuracy=0.5, eval_every=2)
     assert run.evaluations[-1][1] >= 0.5 > max((accuracy for _, accuracy in run.evaluations[:-1]), default=0)
     assert run.rounds < 30
     assert all(line["accuracy"] is None for line in run.metrics if line["round"] % 2)

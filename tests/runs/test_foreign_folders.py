@@ -195,7 +195,7 @@ def test_a_forged_state_is_one_error(state, capsys):
 
 @pytest.mark.parametrize("groups", ["x", [[10**30]], [[-1]], [["a"]], [[2.5]], [[]], [], 7])
 def test_forged_superclients_are_one_error_and_keep_no_report_from_being_made(groups, capsys):
-    fedseq.run(OPTIONS, "run", algorithm="fedseq", method="random")
+    fedseq.run(OPTIONS, "run", algorithm="fedseq", grouping="random")
     superclients = Path("run/superclients.json")
     superclients.write_text(json.dumps({"superclients": groups}))
     Path("run/SHA256SUMS").unlink()

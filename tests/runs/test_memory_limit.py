@@ -52,7 +52,7 @@ def files_of(folder):
 @pytest.mark.parametrize("engine", ["serial", "processes"])
 @pytest.mark.parametrize("algorithm", ["feddyn", "scaffold", "fedseq+feddyn"])
 def test_the_bits_are_the_same(tmp_path, algorithm, engine):
-    grouped = {"method": "random"} if "fedseq" in algorithm else {}
+    grouped = {"grouping": "random"} if "fedseq" in algorithm else {}
     options = {**OPTIONS, **grouped, "algorithm": algorithm, "engine": engine}
     free = fedseq.run(options, tmp_path / "free")
     for limit in (0.0, 7 * CLIENT):

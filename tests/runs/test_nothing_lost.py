@@ -11,7 +11,8 @@ from fedseq.runs.reading import read_run
 from fedseq.training.reporter import Quiet
 
 SHORT = {
-    "dataset": "digits", "num_clients": 20, "method": "random", "rounds": 2, "engine": "serial", "checkpoint_every": 1,
+    "dataset": "digits", "num_clients": 20, "grouping": "random", "rounds": 2, "engine": "serial",
+    "checkpoint_every": 1,
 }  # fmt: skip
 
 

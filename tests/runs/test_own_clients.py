@@ -34,7 +34,7 @@ def _table(path: Path, clients: int = 12, each: int = 10) -> str:
 
 
 OPTIONS: dict[str, Any] = {
-    "clients_by": "ward", "algorithm": "fedseq", "method": "random", "rounds": 3, "evaluate_clients": 12,
+    "clients_by": "ward", "algorithm": "fedseq", "grouping": "random", "rounds": 3, "eval_clients": 12,
     "holdout": 0.3,
 }  # fmt: skip
 
@@ -57,7 +57,7 @@ def test_every_engine_finds_the_same_for_each_client(tmp_path: Path) -> None:
 
 def test_each_client_is_evaluated_on_its_own_examples(tmp_path: Path) -> None:
     """Against a count by hand: outputs of the whole test set, one client after another."""
-    config = resolve({**OPTIONS, "dataset": _table(tmp_path / "a.csv"), "evaluate_clients": 5, "engine": "serial"})
+    config = resolve({**OPTIONS, "dataset": _table(tmp_path / "a.csv"), "eval_clients": 5, "engine": "serial"})
     task = named_parts(config, QUIET).task
     model = build(task)
     found = SerialEngine(task).evaluate(model.vector)
@@ -84,7 +84,7 @@ def test_the_spread_over_clients_by_hand() -> None:
 
 def test_a_run_without_it_has_the_same_metrics_otherwise(tmp_path: Path) -> None:
     options = {**OPTIONS, "dataset": _table(tmp_path / "a.csv"), "rounds": 2, "engine": "serial"}
-    plain = {name: value for name, value in options.items() if name != "evaluate_clients"}
+    plain = {name: value for name, value in options.items() if name != "eval_clients"}
     with_, without = fedseq.run(options, tmp_path / "with"), fedseq.run(plain, tmp_path / "without")
     for line, expected in zip(with_.metrics, without.metrics, strict=True):
         assert {
@@ -95,7 +95,7 @@ def test_a_run_without_it_has_the_same_metrics_otherwise(tmp_path: Path) -> None
 
 def test_from_a_table_to_a_report_in_two_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = _table(Path("visits.csv"))
-    words = ["--clients-by", "ward", "--rounds", "2", "--method", "random", "--evaluate-clients", "99"]
+    words = ["--clients-by", "ward", "--rounds", "2", "--grouping", "random", "--eval-clients", "99"]
     assert main(["run", "--dataset", source, *words, "--out", "run"]) == 0
     assert main(["report", "run", "-o", "report.html"]) == 0
     assert "fedseq report" in Path("report.html").read_text()
@@ -131,7 +131,7 @@ def test_a_federation_of_nodes_has_its_clients_already(options: dict[str, str]) 
 def test_clients_are_looked_at_only_where_the_test_set_has_clients(tmp_path: Path) -> None:
     np.savez("a.npz", x_train=np.zeros((4, 2)), y_train=[0, 1, 0, 1], client_train=[1, 1, 2, 2],
              x_test=np.zeros((2, 2)), y_test=[0, 1])  # fmt: skip
-    with pytest.raises(FedSeqError, match="--evaluate-clients needs to know whose each test example is"):
-        fedseq.run(dataset="npz:a.npz", clients_by="client", evaluate_clients=2, rounds=1)
-    with pytest.raises(FedSeqError, match="--evaluate-clients has no effect in this run"):
-        resolve({"dataset": "digits", "evaluate_clients": 2})
+    with pytest.raises(FedSeqError, match="--eval-clients needs to know whose each test example is"):
+        fedseq.run(dataset="npz:a.npz", clients_by="client", eval_clients=2, rounds=1)
+    with pytest.raises(FedSeqError, match="--eval-clients has no effect in this run"):
+        resolve({"dataset": "digits", "eval_clients": 2})

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 import fedseq
 from fedseq.basics.errors import FedSeqError
 
-OPTIONS: dict[str, Any] = {"rounds": 2, "engine": "serial", "method": "random", "lr": 0.1}
+OPTIONS: dict[str, Any] = {"rounds": 2, "engine": "serial", "grouping": "random", "lr": 0.1}
 CLIENTS = [f"c{number % 6}" for number in range(60)]
 LABELS = [number // 6 % 2 for number in range(60)]
 
@@ -30,7 +30,7 @@ def test_a_torch_data_set_with_a_client_function(tmp_path: Path) -> None:
         data,
         lambda number: CLIENTS[number],
         folder=tmp_path / "a",
-        evaluate_clients=9,
+        eval_clients=9,
         **OPTIONS,
     )
     described = json.loads((run.folder / "clients.json").read_text())
@@ -38,7 +38,7 @@ def test_a_torch_data_set_with_a_client_function(tmp_path: Path) -> None:
     assert described["examples"] == [8] * 6  # of ten each, a fifth is held out
     assert len(run.metrics[-1]["client_accuracies"]) == 6
     listed = fedseq.federate_by(
-        lambda: nn.Linear(3, 2), data, CLIENTS, folder=tmp_path / "b", evaluate_clients=9, **OPTIONS
+        lambda: nn.Linear(3, 2), data, CLIENTS, folder=tmp_path / "b", eval_clients=9, **OPTIONS
     )
     assert (listed.folder / "metrics.jsonl").read_bytes() == (run.folder / "metrics.jsonl").read_bytes()
 
@@ -98,10 +98,10 @@ def test_mistakes_get_one_sentence(data: Any, by: Any, options: dict[str, Any], 
 
 def test_evaluate_clients_needs_to_know_whose_the_test_examples_are() -> None:
     x, y = torch.zeros(4, 3), torch.tensor([0, 1, 0, 1])
-    with pytest.raises(FedSeqError, match="evaluate_clients needs test_clients"):
-        fedseq.federate(lambda: nn.Linear(3, 2), [(x, y), (x, y)], (x, y), "fedavg", rounds=1, evaluate_clients=2)
+    with pytest.raises(FedSeqError, match="eval_clients needs test_clients"):
+        fedseq.federate(lambda: nn.Linear(3, 2), [(x, y), (x, y)], (x, y), "fedavg", rounds=1, eval_clients=2)
     run = fedseq.federate(
-        lambda: nn.Linear(3, 2), [(x, y), (x, y)], (x, y), "fedavg", rounds=1, evaluate_clients=2,
+        lambda: nn.Linear(3, 2), [(x, y), (x, y)], (x, y), "fedavg", rounds=1, eval_clients=2,
         test_clients=["a", "b", "b", "b"], engine="serial",
     )  # fmt: skip
     assert len(run.metrics[-1]["client_accuracies"]) == 2

@@ -110,12 +110,17 @@ def test_what_a_loss_reads_is_part_of_it(name: str, value: Any, monkeypatch: pyt
 
 
 def test_an_object_takes_the_options_that_its_name_takes() -> None:
-    with pytest.raises(FedSeqError, match="--joined has no effect in this run"):
-        go("run", algorithm=fedseqinter(), method="random", joined=2)
+    with pytest.raises(FedSeqError, match="--superclients-per-chain has no effect in this run"):
+        go("run", algorithm=fedseqinter(), grouping="random", superclients_per_chain=2)
     with pytest.raises(FedSeqError, match="algorithm='centralized' by its name"):
         go("run", algorithm=centralized())
     assert not Path("run").exists()
-    assert go("run", algorithm=fedseq.algorithms.fedseq(), method="random", joined=2).config.joined == 2
+    assert (
+        go(
+            "run", algorithm=fedseq.algorithms.fedseq(), grouping="random", superclients_per_chain=2
+        ).config.superclients_per_chain
+        == 2
+    )
 
 
 def test_runs_on_different_data_are_not_compared() -> None:
@@ -168,7 +173,7 @@ def test_groups_that_mean_something_else_are_refused(algorithm: str, groups: lis
         ({"algorithm": "fedseq", "groups": [[0, 1], [2]], "max_clients": 3}, "max_clients has no effect"),
         ({"algorithm": "fedseq", "groups": [[0, 1], [2]], "min_samples": 3}, "min_samples has no effect"),
         ({"num_clients": 5}, "3 clients are given, so that num_clients has no effect"),
-        ({"clients": [(x, y.float()) for x, y in clients()], "until_accuracy": 0.5}, "until_accuracy is for classes"),
+        ({"clients": [(x, y.float()) for x, y in clients()], "target_accuracy": 0.5}, "target_accuracy is for classes"),
     ],
 )
 def test_options_that_would_have_no_effect_are_refused(options: dict[str, Any], words: str) -> None:

@@ -141,7 +141,7 @@ def test_a_run_is_evaluated_on_the_data_that_it_began_with_or_not_at_all(attack:
     """Of other rows, or the same in another order, others are held out: the run may have been trained on them."""
     lines = visits()
     write_table(lines)
-    attacked: dict[str, Any] = {"attack": attack, "attackers": 0.5} if attack else {}
+    attacked: dict[str, Any] = {"attack": attack, "attacker_fraction": 0.5} if attack else {}
     fedseq.run(
         dataset="csv:visits.csv", holdout=0.3, algorithm="fedavg", num_clients=2, alpha="inf", rounds=1,
         engine="serial", folder="run", **attacked,

@@ -31,9 +31,9 @@ SINGLETONS = [(k,) for k in range(len(SIZES))]
 OPTIONS: dict[str, Any] = {
     "rounds": 3, "fraction": 0.7, "lr": 0.2, "batch_size": 4, "seed": 11, "engine": "serial",
 }  # fmt: skip
-VISITS: dict[str, Any] = {"dp_clip": 0.3, "dp_noise": 0.7}
+VISITS: dict[str, Any] = {"dp_clip_norm": 0.3, "dp_noise_multiplier": 0.7}
 ROUNDS: dict[str, Any] = {**VISITS, "dp_mechanism": "round"}
-OFF: dict[str, Any] = {"dp_clip": math.inf, "dp_noise": 0.0}
+OFF: dict[str, Any] = {"dp_clip_norm": math.inf, "dp_noise_multiplier": 0.0}
 
 
 def clients() -> list[tuple[Tensor, Tensor]]:
@@ -145,13 +145,19 @@ def test_epsilon_is_that_of_the_client_visited_most_often(tmp_path: Path) -> Non
 def test_pre_training_and_the_gates_calibration_count_as_visits(tmp_path: Path) -> None:
     options = {"dataset": "digits", "num_clients": 8, "pretrain_epochs": 2, "min_samples": 400, "rounds": 1,
                "fraction": 1.0, "engine": "serial", "eval_every": 9, "gate": True}  # fmt: skip
-    run = fedseq.run(options, tmp_path, algorithm="fedseq", dp_clip=1.0, dp_noise=2.0)
+    run = fedseq.run(options, tmp_path, algorithm="fedseq", dp_clip_norm=1.0, dp_noise_multiplier=2.0)
     assert spent(run) == [pytest.approx(epsilon_of(math.sqrt(2 + 1 + 1) / 2.0, 1e-5))]
 
 
 @pytest.mark.parametrize("mechanism", ["visit", "round"])
 def test_no_resume_goes_past_the_budget(tmp_path: Path, mechanism: str) -> None:
-    budget = {"dp_clip": 0.3, "dp_noise": 2.0, "dp_epsilon": 6.0, "dp_mechanism": mechanism, "eval_every": 50}
+    budget = {
+        "dp_clip_norm": 0.3,
+        "dp_noise_multiplier": 2.0,
+        "dp_target_epsilon": 6.0,
+        "dp_mechanism": mechanism,
+        "eval_every": 50,
+    }
     with pytest.warns(UserWarning, match="one more would exceed the privacy budget of epsilon 6"):
         run = train(tmp_path, "fedavg", rounds=40, **budget)
     assert 0 < run.rounds < 40
@@ -160,8 +166,8 @@ def test_no_resume_goes_past_the_budget(tmp_path: Path, mechanism: str) -> None:
     with pytest.warns(UserWarning, match="one more would exceed"):
         more = train(tmp_path, "fedavg", rounds=80, **budget)
     assert more.rounds == run.rounds
-    with pytest.raises(FedSeqError, match=r"--dp-epsilon 6\.0 -> 60\.0"):
-        train(tmp_path, "fedavg", rounds=80, **{**budget, "dp_epsilon": 60.0})
+    with pytest.raises(FedSeqError, match=r"--dp-target-epsilon 6\.0 -> 60\.0"):
+        train(tmp_path, "fedavg", rounds=80, **{**budget, "dp_target_epsilon": 60.0})
 
 
 def test_with_noise_from_the_system_what_was_asked_counts_also_in_a_round_that_was_lost(tmp_path: Path) -> None:
@@ -184,7 +190,7 @@ def federation(**options: Any) -> Config:
 
 def test_a_real_client_keeps_an_account_of_its_own_over_all_runs(tmp_path: Path) -> None:
     """v visits with z = 2 are mu = sqrt(v)/2: as many as keep epsilon below 3.1 are made, and not one more."""
-    config = federation(**{"dp-clip": 1.0, "dp-noise": 2.0, "dp-epsilon": 3.1})
+    config = federation(**{"dp-clip-norm": 1.0, "dp-noise-multiplier": 2.0, "dp-target-epsilon": 3.1})
     assert config.dp_source == "system"
     allowed = max(v for v in range(1, 20) if epsilon_of(math.sqrt(v) / 2, 1e-5) <= 3.1)
     for _ in range(allowed):
@@ -217,35 +223,38 @@ def test_noise_for_a_budget_is_found_for_the_clients_that_exist(tmp_path: Path, 
     """By hand: 10 hospitals of which 2 a round, where files are dealt to 100 clients: all 12 rounds are within it."""
     rows = [f"{hospital},{value},{value % 2}" for hospital in range(10) for value in range(12)]
     (tmp_path / "visits.csv").write_text("\n".join(["hospital,pressure,label", *rows]))
-    promise = {"rounds": 12, "dp_clip": 1.0, "dp_epsilon": 8.0, "dp_mechanism": mechanism}
+    promise = {"rounds": 12, "dp_clip_norm": 1.0, "dp_target_epsilon": 8.0, "dp_mechanism": mechanism}
     data = {"dataset": f"csv:{tmp_path / 'visits.csv'}", "clients_by": "hospital"}
     options = {**data, **promise, "algorithm": "fedavg", "engine": "serial"}
     run = fedseq.run(options, tmp_path / "run")
     assert run.rounds == 12
     assert 4 < (spent(run)[-1] or 0) <= 8
     counted = resolve({**promise, "algorithm": "fedavg", "num_clients": 10})
-    assert run.config.dp_noise == counted.dp_noise
+    assert run.config.dp_noise_multiplier == counted.dp_noise_multiplier
     assert fedseq.run(options, tmp_path / "run").rounds == 12  # the same again is the same run
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"dp_noise": 1.0}, "--dp-noise has no effect in this run: it is for private runs, by --dp-clip"),
-        ({"dp_clip": 1.0}, "give --dp-noise, or --dp-epsilon to find it"),
-        ({"dp_clip": 1.0, "dp_noise": -1.0}, "--dp-noise must be 0 or more"),
-        ({"dp_clip": 1.0, "dp_noise": math.inf}, "--dp-noise must be 0 or more"),
-        ({"dp_clip": -1.0, "dp_noise": 1.0}, "--dp-clip must be greater than 0"),
-        ({"dp_clip": math.inf, "dp_noise": 1.0}, "--dp-clip inf has no size"),
-        ({**VISITS, "dp_delta": 0.0}, "--dp-delta must be greater than 0"),
-        ({**ROUNDS, "algorithm": "fedseq"}, "Use --method random"),
+        (
+            {"dp_noise_multiplier": 1.0},
+            "--dp-noise-multiplier has no effect in this run: it is for private runs, by --dp-clip-norm",
+        ),
+        ({"dp_clip_norm": 1.0}, "give --dp-noise-multiplier, or --dp-target-epsilon to find it"),
+        ({"dp_clip_norm": 1.0, "dp_noise_multiplier": -1.0}, "--dp-noise-multiplier must be 0 or more"),
+        ({"dp_clip_norm": 1.0, "dp_noise_multiplier": math.inf}, "--dp-noise-multiplier must be 0 or more"),
+        ({"dp_clip_norm": -1.0, "dp_noise_multiplier": 1.0}, "--dp-clip-norm must be greater than 0"),
+        ({"dp_clip_norm": math.inf, "dp_noise_multiplier": 1.0}, "--dp-clip-norm inf has no size"),
+        ({**VISITS, "dp_target_delta": 0.0}, "--dp-target-delta must be greater than 0"),
+        ({**ROUNDS, "algorithm": "fedseq"}, "Use --grouping random"),
         ({**ROUNDS, "algorithm": "median"}, "median cannot be used with --dp-mechanism round"),
         ({**ROUNDS, "algorithm": "feddyn"}, "feddyn cannot be used with --dp-mechanism round"),
         ({**ROUNDS, "algorithm": "scaffold"}, "scaffold cannot be used with --dp-mechanism round"),
-        ({**ROUNDS, "algorithm": "fedseqinter", "method": "random"}, "fedseqinter cannot be used"),
+        ({**ROUNDS, "algorithm": "fedseqinter", "grouping": "random"}, "fedseqinter cannot be used"),
         ({**ROUNDS, "gate": True}, "--gate has no effect in this run"),
-        ({**VISITS, "dataset": "smartwatch", "evaluate_clients": 2}, "--evaluate-clients tells how the model does"),
-        ({**VISITS, "algorithm": "centralized"}, "--dp-clip has no effect"),
+        ({**VISITS, "dataset": "smartwatch", "eval_clients": 2}, "--eval-clients tells how the model does"),
+        ({**VISITS, "algorithm": "centralized"}, "--dp-clip-norm has no effect"),
     ],
 )
 def test_mistakes_are_told(options: dict[str, Any], words: str) -> None:

@@ -34,7 +34,7 @@ def normalised() -> nn.Module:
     ("options", "words"),
     [
         ({"init_weights": "typo.safetensors"}, "there is no weights file typo.safetensors"),
-        ({"method": "random", "min_samples": 9999}, "no superclient can hold min_samples=9999"),
+        ({"grouping": "random", "min_samples": 9999}, "no superclient can hold min_samples=9999"),
         ({"model": f"{__name__}:convolutions", "approximator": "classifier-last"}, "has no fully connected layer"),
     ],
 )
@@ -42,7 +42,7 @@ def test_the_folder_is_left_for_the_corrected_command(options: dict[str, Any], w
     with pytest.raises(FedSeqError, match=words):
         fedseq.run({**SMALL, **options}, "run")
     assert not Path("run").exists()
-    assert fedseq.run({**SMALL, "method": "random"}, "run").rounds == 1
+    assert fedseq.run({**SMALL, "grouping": "random"}, "run").rounds == 1
 
 
 def test_batches_of_one_are_refused_where_their_variance_is_needed() -> None:
@@ -82,7 +82,7 @@ def test_what_cannot_be_described_leaves_no_folder() -> None:
 @pytest.mark.parametrize("most", [1, 3, 5])
 def test_few_clients_make_small_superclients(most: int) -> None:
     """20 clients of which at most so many belong together: no number of examples is asked that they do not have."""
-    run = fedseq.run(SMALL, "run", method="random", max_clients=most)
+    run = fedseq.run(SMALL, "run", grouping="random", max_clients=most)
     groups = json.loads((run.folder / "superclients.json").read_text())["superclients"]
     assert max(map(len, groups)) == most
     assert sorted(client for group in groups for client in group) == list(range(20))
@@ -103,17 +103,17 @@ def test_a_run_goes_on_without_the_weights_it_began_from() -> None:
 
 
 def test_options_go_over_those_of_a_config_that_do_not_fit() -> None:
-    config = fedseq.run(SMALL, "seq", method="random", joined=2).config
+    config = fedseq.run(SMALL, "seq", grouping="random", superclients_per_chain=2).config
     assert fedseq.run(config, "avg", algorithm="fedavg").config.algorithm == "fedavg"
 
 
 def test_a_run_that_stopped_at_its_target_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
-    words = "run --dataset digits --algorithm centralized --rounds 9 --until-accuracy 0.2 --out run --engine serial"
+    words = "run --dataset digits --algorithm centralized --rounds 9 --target-accuracy 0.2 --out run --engine serial"
     assert main(words.split()) == 0
-    assert "To go on: fedseq resume run --until-accuracy null" in capsys.readouterr().out
+    assert "To go on: fedseq resume run --target-accuracy null" in capsys.readouterr().out
     stopped = read_run("run").rounds
     assert stopped < 9
-    assert main(["resume", "run", "--until-accuracy", "null"]) == 0
+    assert main(["resume", "run", "--target-accuracy", "null"]) == 0
     assert "To go on" not in capsys.readouterr().out
     assert read_run("run").rounds == 9
 

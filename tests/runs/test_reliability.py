@@ -32,7 +32,7 @@ BLANK: dict[str, Any] = {
 
 SOAK = os.environ.get("FEDSEQ_SOAK") == "1"
 COMMAND = [sys.executable, "-c", "import sys, fedseq.cli; sys.exit(fedseq.cli.main())"]
-SHORT = {"dataset": "digits", "method": "random", "rounds": 12, "checkpoint_every": 2}
+SHORT = {"dataset": "digits", "grouping": "random", "rounds": 12, "checkpoint_every": 2}
 ALGORITHMS = ("fedavg", "fedseq+feddyn", "scaffold", "fedseqinter")
 
 
@@ -51,7 +51,7 @@ def start(*words: object) -> subprocess.Popen:
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_killed_at_any_time_it_ends_with_the_same_bytes(tmp_path, algorithm):
-    options = {name: value for name, value in SHORT.items() if name != "method" or "fedseq" in algorithm}
+    options = {name: value for name, value in SHORT.items() if name != "grouping" or "fedseq" in algorithm}
     whole = fedseq.run(options, tmp_path / "whole", algorithm=algorithm, engine="serial")
     cut = tmp_path / "cut"
     flags = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
@@ -156,7 +156,7 @@ def test_a_full_disk_ends_the_run_with_a_message_and_the_last_checkpoint_is_inta
     def small_disk():
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    words = ["run", "--method", "random", "--rounds", "100000", "--checkpoint-every", "5", "--out", "run"]
+    words = ["run", "--grouping", "random", "--rounds", "100000", "--checkpoint-every", "5", "--out", "run"]
     ended = subprocess.run(
         [*COMMAND, *words, "--engine", "serial"], capture_output=True, text=True, preexec_fn=small_disk, timeout=250
     )
@@ -173,7 +173,7 @@ def test_a_full_disk_ends_the_run_with_a_message_and_the_last_checkpoint_is_inta
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which not even root may write")
 def test_a_folder_that_cannot_be_written_is_refused(capsys):
-    assert main(["run", "--method", "random", "--rounds", "1", "--out", "/proc/run"]) in (1, 2)
+    assert main(["run", "--grouping", "random", "--rounds", "1", "--out", "/proc/run"]) in (1, 2)
     error = capsys.readouterr().err
     assert "/proc/run" in error
     assert "Traceback" not in error
@@ -235,7 +235,7 @@ def test_no_config_file_gives_a_traceback(capsys, content):
 
 
 @pytest.mark.skipif(not SOAK, reason="long: make soak")
-@pytest.mark.parametrize("trouble", [{"dropout": 0.3}, {"attack": "nan"}, {"attack": "scale:1000"}])
+@pytest.mark.parametrize("trouble", [{"client_dropout": 0.3}, {"attack": "nan"}, {"attack": "scale:1000"}])
 def test_trouble_costs_at_most_three_points_over_five_seeds(tmp_path, trouble):
     def final(name, **options):
         runs = [

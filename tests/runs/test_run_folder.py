@@ -17,7 +17,8 @@ from fedseq.training.jobs import Task
 
 SOURCE = Path(fedseq.__file__).parent
 SHORT = {
-    "dataset": "digits", "num_clients": 20, "method": "random", "rounds": 2, "engine": "serial", "checkpoint_every": 1,
+    "dataset": "digits", "num_clients": 20, "grouping": "random", "rounds": 2, "engine": "serial",
+    "checkpoint_every": 1,
 }  # fmt: skip
 NAMES = {folder.CONFIG, folder.STUDY, folder.LOCK, *folder.MADE}
 
@@ -68,7 +69,7 @@ def test_everything_is_done_once(tmp_path, monkeypatch):
     count(RunFolder, "read_superclients")
     count(assembly.algorithms, "build")
     count(Task.fingerprint, "func")
-    options = {**SHORT, "algorithm": "fedseq", "method": "greedy", "pretrain_epochs": 1, "num_clients": 20}
+    options = {**SHORT, "algorithm": "fedseq", "grouping": "greedy", "pretrain_epochs": 1, "num_clients": 20}
     run = fedseq.run(options, tmp_path / "run")
     assert done == {"build": 1, "func": 1}
     assert json.loads((run.folder / folder.METRICS).read_text().splitlines()[1]) == run.metrics[1]

@@ -33,7 +33,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "scaffold": {"patience": 100},
     "fedseq+feddyn": {"pretrain_epochs": 1},
-    "fedseqinter": {"method": "random"},
+    "fedseqinter": {"grouping": "random"},
 }
 ALIKE = {"checkpoint_every": 2, "num_clients": 30, "model": "mlp"}
 WARM = ["fedseq.cli.run", "fedseq.cli.resume", "fedseq.runs.experiment", "fedseq.engines.processes", "sklearn.datasets"]

@@ -28,7 +28,7 @@ def test_assignments_travel_as_text_and_know_how_far_they_are(tmp_path):
     (folder / "weights.safetensors").write_bytes(b"")
     assert not is_done(assignment)  # a finished run of fewer rounds
     assert is_done(replace(assignment, config=replace(config, rounds=2)))
-    assert is_done(replace(assignment, config=replace(config, until_accuracy=0.15)))
+    assert is_done(replace(assignment, config=replace(config, target_accuracy=0.15)))
     refuse_other_runs(assignment)
     with pytest.raises(FedSeqError, match="--lr"):
         refuse_other_runs(Assignment(folder, replace(config, lr=9.0)))

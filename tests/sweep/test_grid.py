@@ -20,12 +20,12 @@ from report.builders import make_run
         ("lr", "1e-3", [0.001]),  # no range: rates are no whole numbers
         ("seed", "0-4", [0, 1, 2, 3, 4]),
         ("seed", "7, 0-2,1", [7, 0, 1, 2]),  # each once
-        ("method", "greedy,exchange", ["greedy", "exchange"]),
+        ("grouping", "greedy,exchange", ["greedy", "exchange"]),
         ("lr", [0.1, 0.03], [0.1, 0.03]),  # of a YAML file
         ("rounds", 5, [5]),
         ("data_dir", "/data/a,b", ["/data/a,b"]),
         ("dataset", "npz:a,b.npz", ["npz:a,b.npz"]),
-        ("clip_norm", "null,1", [None, 1.0]),
+        ("max_grad_norm", "null,1", [None, 1.0]),
         ("window", "2-4", [2, 3, 4]),  # of a rule
         ("smoothed.keep", "0.3, 0.9,0.3", [0.3, 0.9]),  # of a rule of one's own
         ("smoothed.parts", "[1,2],[3]", [(1, 2), (3,)]),
@@ -54,8 +54,8 @@ def test_values_that_make_no_sense(name, given, message):
 
 
 def test_every_combination_is_a_run_and_names_what_is_varied():
-    grid = plan_grid({"lr": "0.1,0.03", "method": "greedy,exchange", "seed": "0-1", "rounds": "5"}, None)
-    assert grid.varied == ("lr", "method")
+    grid = plan_grid({"lr": "0.1,0.03", "grouping": "greedy,exchange", "seed": "0-1", "rounds": "5"}, None)
+    assert grid.varied == ("lr", "grouping")
     assert len(grid.values) == 2 * 2 * 2
     names = {assignment.folder.name: values for assignment, values in grid.values.items()}
     assert names["fedseq-lr0.03-exchange-alpha0-seed1"] == (0.03, "exchange")
@@ -63,7 +63,7 @@ def test_every_combination_is_a_run_and_names_what_is_varied():
 
 
 def test_what_an_algorithm_does_not_use_makes_no_more_runs_of_it():
-    grid = plan_grid({"algorithm": "centralized,fedavg,fedseq", "method": "greedy,random", "alpha": "0,0.2"}, None)
+    grid = plan_grid({"algorithm": "centralized,fedavg,fedseq", "grouping": "greedy,random", "alpha": "0,0.2"}, None)
     names = sorted(assignment.folder.name for assignment in grid.values)
     assert names == [
         "centralized-seed0", "fedavg-alpha0-seed0", "fedavg-alpha0.2-seed0", "fedseq-greedy-alpha0-seed0",
@@ -99,10 +99,10 @@ def test_the_best_comes_first_and_two_options_make_a_heat_map(tmp_path):
     points = grid_points(runs)
     assert [point.values for point in points] == [(0.03, "greedy"), (0.1, "greedy"), (0.1, "random")]
     assert points[1].final.mean == pytest.approx(0.6)  # of 0.5 and 0.7
-    table = best_table(points, ("lr", "method"))
+    table = best_table(points, ("lr", "grouping"))
     assert [row[0] for row in table.rows] == ["0.03", "0.1", "0.1"]
     assert table.rows[0] == ["0.03", "greedy", "90.00%", "1"]
-    assert heat_map(points, ("lr", "method"), tmp_path / "heat.png").stat().st_size > 5000
+    assert heat_map(points, ("lr", "grouping"), tmp_path / "heat.png").stat().st_size > 5000
 
 
 def test_values_that_diverged_have_no_accuracy_and_come_last(tmp_path):

@@ -58,11 +58,11 @@ def test_rounds_are_whole(text: str) -> None:
 def test_who_attacks_late_is_as_good_as_the_others_until_then(tmp_path: Path) -> None:
     """Up to its last honest round the run is the one without attackers; the first false one is another."""
     options = {
-        "dataset": "digits", "method": "random", "engine": "serial", "num_clients": 10, "alpha": 0.0, "fraction": 1.0,
+        "dataset": "digits", "grouping": "random", "engine": "serial", "num_clients": 10, "alpha": 0.0, "fraction": 1.0,
         "rounds": 3, "gate": True,
     }  # fmt: skip
     honest = fedseq.run(options, tmp_path / "honest")
-    late = fedseq.run(options, tmp_path / "late", attack="late-label-flip:2", attackers=0.5)
+    late = fedseq.run(options, tmp_path / "late", attack="late-label-flip:2", attacker_fraction=0.5)
     losses = [[line["train_loss"] for line in run.metrics] for run in (honest, late)]
     assert losses[0][:2] == losses[1][:2]
     assert losses[1][2] > losses[0][2]  # half of the clients train on what is false, and report it
@@ -84,15 +84,18 @@ def test_who_attacks_late_is_as_good_as_the_others_until_then(tmp_path: Path) ->
 def test_half_a_client_is_one(share: float, clients: int, expected: int) -> None:
     """0.29 of 50 are 14.5; as floats they would be a little less."""
     assert number_of_attackers(share, clients) == expected
-    assert len(attackers(resolve({"attack": "nan", "attackers": share, "num_clients": clients}), clients)) == expected
+    assert (
+        len(attackers(resolve({"attack": "nan", "attacker_fraction": share, "num_clients": clients}), clients))
+        == expected
+    )
 
 
 def test_attackers_that_are_nobody_are_refused() -> None:
     """A tenth of 4 is 0.4; an eighth is half a client, which is one."""
-    words = r"--attackers 0.1 of 4 clients is nobody.*Use --attackers 0.125 or more"
+    words = r"--attacker-fraction 0.1 of 4 clients is nobody.*Use --attacker-fraction 0.125 or more"
     with pytest.raises(FedSeqError, match=words):
         resolve({"attack": "nan", "num_clients": 4})
-    assert len(attackers(resolve({"attack": "nan", "num_clients": 4, "attackers": 0.125}), 4)) == 1
+    assert len(attackers(resolve({"attack": "nan", "num_clients": 4, "attacker_fraction": 0.125}), 4)) == 1
     with pytest.raises(FedSeqError, match="of 1 client is nobody"):
         resolve({"attack": "nan", "algorithm": "centralized"})
 
@@ -101,7 +104,7 @@ def test_attackers_among_clients_that_exist_are_counted_before_the_folder_is_wri
     rows = [f"{hospital},{value},{value % 2}" for hospital in range(3) for value in range(12)]
     Path("visits.csv").write_text("\n".join(["hospital,pressure,label", *rows]))
     options = {"dataset": "csv:visits.csv", "clients_by": "hospital", "rounds": 1, "engine": "serial"}
-    with pytest.raises(FedSeqError, match=r"--attackers 0.1 of 3 clients is nobody.*0.167"):
+    with pytest.raises(FedSeqError, match=r"--attacker-fraction 0.1 of 3 clients is nobody.*0.167"):
         fedseq.run({**options, "algorithm": "fedavg", "attack": "sign-flip"}, "run")
     assert not Path("run").exists()
 
@@ -112,7 +115,7 @@ def picture_data() -> tuple[Examples, list[np.ndarray]]:
 
 def test_flipped_labels_are_those_of_the_attackers_alone() -> None:
     data, clients = picture_data()
-    config = resolve({"attack": "label-flip", "attackers": 0.5})
+    config = resolve({"attack": "label-flip", "attacker_fraction": 0.5})
     bad = set(attackers(config, 4))
     found = poisoned(config, data, clients, 4)
     for client, indices in enumerate(clients):
@@ -120,13 +123,13 @@ def test_flipped_labels_are_those_of_the_attackers_alone() -> None:
         assert torch.equal(found.y[indices], expected)
     assert torch.equal(found.x, data.x)
     assert torch.equal(data.y, torch.arange(40) % 4)  # what was given is left alone
-    half = poisoned(resolve({"attack": "label-flip:0.5", "attackers": 0.5}), data, clients, 4)
+    half = poisoned(resolve({"attack": "label-flip:0.5", "attacker_fraction": 0.5}), data, clients, 4)
     assert int((half.y != data.y).sum()) == 2 * 5  # c and 3 - c always differ: half of two clients' ten
 
 
 def test_a_backdoor_marks_half_of_the_attackers_pictures_as_class_0() -> None:
     data, clients = picture_data()
-    found = poisoned(resolve({"attack": "backdoor", "attackers": 0.25}), data, clients, 4)
+    found = poisoned(resolve({"attack": "backdoor", "attacker_fraction": 0.25}), data, clients, 4)
     marked = (found.x != 0).flatten(1).any(1)
     assert int(marked.sum()) == 5
     assert set(found.y[marked].tolist()) == {0}

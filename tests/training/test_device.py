@@ -16,14 +16,20 @@ SMALL = {"dataset": "digits", "num_clients": 10, "rounds": 2, "fraction": 0.5, "
 RUNS: dict[str, dict[str, Any]] = {
     "superclients by confidence": {"algorithm": "fedseq", "pretrain_epochs": 1},
     "superclients by weights": {"algorithm": "fedseq", "approximator": "classifier-last", "pretrain_epochs": 1},
-    "clients' memory": {"algorithm": "fedseq+scaffold", "method": "random"},
-    "slots and an average": {"algorithm": "fedseqinter+feddyn+ema", "method": "random"},
-    "a velocity, lookahead": {"algorithm": "fedseq+relay+lookahead+window", "method": "random"},
+    "clients' memory": {"algorithm": "fedseq+scaffold", "grouping": "random"},
+    "slots and an average": {"algorithm": "fedseqinter+feddyn+ema", "grouping": "random"},
+    "a velocity, fedacg": {"algorithm": "fedseq+relay+fedacg+window", "grouping": "random"},
     "attackers and the gate": {"algorithm": "fedavg+median", "attack": "label-flip", "gate_check": "exemplars"},
-    "momentum and clipping": {"algorithm": "fedavg+fedadam", "momentum": 0.9, "clip_norm": 1.0},
-    "a frozen part": {"algorithm": "fedavg", "model": "mlp", "train": "lora:2"},
+    "momentum and clipping": {"algorithm": "fedavg+fedadam", "momentum": 0.9, "max_grad_norm": 1.0},
+    "a frozen part": {"algorithm": "fedavg", "model": "mlp", "trainable": "lora:2"},
     "crops and flips": {"algorithm": "fedavg", "augment": "crop-flip"},
-    "noise": {"algorithm": "fedseq", "method": "random", "dp_clip": 1.0, "dp_noise": 1.0, "dp_mechanism": "visit"},
+    "noise": {
+        "algorithm": "fedseq",
+        "grouping": "random",
+        "dp_clip_norm": 1.0,
+        "dp_noise_multiplier": 1.0,
+        "dp_mechanism": "visit",
+    },
 }
 
 

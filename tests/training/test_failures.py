@@ -15,7 +15,7 @@ from fedseq.training.failures import attackers, failing_hops
 from fedseq.training.gate import limit, reason_to_reject
 from fedseq.training.weights import all_finite
 
-SHORT = {"dataset": "digits", "method": "random", "engine": "serial", "algorithm": "fedseq"}
+SHORT = {"dataset": "digits", "grouping": "random", "engine": "serial", "algorithm": "fedseq"}
 LONG = {**SHORT, "rounds": 100, "eval_every": 5, "engine": "processes"}
 SEEDS = (0, 1)
 
@@ -35,7 +35,7 @@ def clean(tmp_path_factory):
 
 class TestDropout:
     def test_hops_fail_at_the_rate_asked_for_and_the_same_ones_every_time(self):
-        config = resolve({"dropout": 0.3})
+        config = resolve({"client_dropout": 0.3})
         hops = [(client, 0) for client in range(100)]
         clock = Clock(config, 1, 0)
         failed = [failing_hops(config, clock, round_, hops, [14] * 100) for round_ in range(1, 51)]
@@ -45,7 +45,7 @@ class TestDropout:
         assert failed[3] != failed[4]
 
     def test_skipped_hops_are_recorded_and_do_not_train(self, tmp_path):
-        run = fedseq.run({**SHORT, "rounds": 5}, tmp_path / "run", dropout=0.4)
+        run = fedseq.run({**SHORT, "rounds": 5}, tmp_path / "run", client_dropout=0.4)
         whole = fedseq.run({**SHORT, "rounds": 5}, tmp_path / "whole")
         for line, without in zip(run.metrics, whole.metrics, strict=True):
             gone = {hop["client"] for hop in line["skipped"]}
@@ -56,7 +56,7 @@ class TestDropout:
         assert any(line["skipped"] for line in run.metrics)
 
     def test_all_gone_leaves_the_model_as_it_was(self, tmp_path):
-        run = fedseq.run({**SHORT, "rounds": 3}, tmp_path / "run", dropout=1.0)
+        run = fedseq.run({**SHORT, "rounds": 3}, tmp_path / "run", client_dropout=1.0)
         assert all(line["client_updates"] == 0 and line["clients"] == [] and line["skipped"] for line in run.metrics)
         assert len({line["accuracy"] for line in run.metrics}) == 1
 
@@ -75,19 +75,19 @@ class TestDropout:
 
         assert go("both")[1] == pytest.approx(3.0)
         seed = next(seed for seed in range(100) if len(_lost(seed)) == 1)
-        run, value = go("one", dropout=0.5, seed=seed)
+        run, value = go("one", client_dropout=0.5, seed=seed)
         (left,) = {0, 1} - _lost(seed)
         assert run.metrics[0]["clients"] == [[left]]
         assert value == pytest.approx(6.0 * left)
 
     @pytest.mark.slow
     def test_a_third_of_the_hops_may_fail_and_most_of_them_too(self, tmp_path, clean):
-        assert final(train(tmp_path, dropout=0.3)) > final(clean) - 0.03
-        assert fedseq.run({**LONG, "rounds": 10}, tmp_path / "most", dropout=0.9).finished
+        assert final(train(tmp_path, client_dropout=0.3)) > final(clean) - 0.03
+        assert fedseq.run({**LONG, "rounds": 10}, tmp_path / "most", client_dropout=0.9).finished
 
 
 def _lost(seed):
-    config = resolve({"dropout": 0.5, "seed": seed})
+    config = resolve({"client_dropout": 0.5, "seed": seed})
     failed = failing_hops(config, Clock(config, 1, 0), 1, [(0, 0), (1, 0)], [1, 1])
     return {hop.client for hop in failed}
 
@@ -172,7 +172,7 @@ class TestGate:
 
     def test_three_rounds_without_an_accepted_hop_are_a_divergence(self, tmp_path):
         with pytest.raises(FedSeqError, match="3 rounds in a row, up to round 3"):
-            fedseq.run({**SHORT, "rounds": 9}, tmp_path / "run", attack="nan", attackers=1.0)
+            fedseq.run({**SHORT, "rounds": 9}, tmp_path / "run", attack="nan", attacker_fraction=1.0)
         assert [line["client_updates"] for line in fedseq.read_run(tmp_path / "run").metrics] == [0, 0]
 
     def test_resuming_keeps_the_measure(self, tmp_path):

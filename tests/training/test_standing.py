@@ -118,7 +118,7 @@ def test_class_losses_are_means_of_cross_entropy() -> None:
 
 
 OPTIONS: dict[str, Any] = {
-    "dataset": "digits", "method": "random", "engine": "serial", "num_clients": 20, "fraction": 1.0, "alpha": 0.0,
+    "dataset": "digits", "grouping": "random", "engine": "serial", "num_clients": 20, "fraction": 1.0, "alpha": 0.0,
     "rounds": 3, "gate_check": "exemplars", "lr": 0.1,
 }  # fmt: skip
 
@@ -126,7 +126,7 @@ OPTIONS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def flipped(tmp_path_factory: pytest.TempPathFactory) -> fedseq.Run:
     folder = tmp_path_factory.mktemp("flipped") / "run"
-    return fedseq.run(OPTIONS, folder, attack="sign-flip", attackers=0.2)
+    return fedseq.run(OPTIONS, folder, attack="sign-flip", attacker_fraction=0.2)
 
 
 def test_clients_that_flip_the_sign_are_refused_by_name_and_no_others(flipped: fedseq.Run) -> None:
@@ -139,7 +139,7 @@ def test_clients_that_flip_the_sign_are_refused_by_name_and_no_others(flipped: f
 
 
 def test_the_same_on_workers_and_after_an_interruption(flipped: fedseq.Run, tmp_path: Path) -> None:
-    attack = {"attack": "sign-flip", "attackers": 0.2}
+    attack = {"attack": "sign-flip", "attacker_fraction": 0.2}
     elsewhere = fedseq.run({**OPTIONS, **attack, "engine": "processes", "workers": 2, "rounds": 2}, tmp_path / "run")
     assert elsewhere.metrics == flipped.metrics[:2]
     assert fedseq.resume(tmp_path / "run", rounds=3).metrics == flipped.metrics

@@ -7,11 +7,11 @@ from typing import Any
 from fedseq.algorithms.averages import ema, window
 from fedseq.algorithms.base import FEDAVG, Algorithm, Hop, Setting, State
 from fedseq.algorithms.centralized import centralized
+from fedseq.algorithms.fedacg import fedacg
 from fedseq.algorithms.feddyn import feddyn
 from fedseq.algorithms.fedprox import fedprox
 from fedseq.algorithms.fedseq import fedseq, fedseqinter
 from fedseq.algorithms.ghbm import ghbm
-from fedseq.algorithms.lookahead import lookahead
 from fedseq.algorithms.relay import relay
 from fedseq.algorithms.robust import median, trimmed_mean
 from fedseq.algorithms.scaffold import scaffold
@@ -83,7 +83,27 @@ def _apply_own(part: str, rules: Mapping[str, Any], inner: Algorithm, first: boo
 
 
 __all__ = [
-    "Algorithm", "Hop", "Setting", "State", "build", "centralized", "ema", "fairavg", "fedadam", "fedavg", "fedavgm",
-    "feddyn", "fedprox", "fedseq", "fedseqinter", "fedyogi", "ghbm", "lookahead", "median", "relay", "scaffold",
-    "trimmed_mean", "window",
+    "Algorithm",
+    "Hop",
+    "Setting",
+    "State",
+    "build",
+    "centralized",
+    "ema",
+    "fairavg",
+    "fedacg",
+    "fedadam",
+    "fedavg",
+    "fedavgm",
+    "feddyn",
+    "fedprox",
+    "fedseq",
+    "fedseqinter",
+    "fedyogi",
+    "ghbm",
+    "median",
+    "relay",
+    "scaffold",
+    "trimmed_mean",
+    "window",
 ]  # fmt: skip

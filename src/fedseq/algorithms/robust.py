@@ -63,7 +63,10 @@ def too_few(algorithm: Algorithm, setting: Setting, merged: int) -> str | None:
         return None
     reason = "one liar is not outvoted" if merged <= 2 else "all but the middle one or two are thrown away"
     if merged < setting.units_per_round:
-        return f"{name} merges {merged} chains of joined superclients, and needs {least}: {reason}. Lower --joined."
+        return (
+            f"{name} merges {merged} chains of joined superclients, and needs {least}: {reason}. "
+            "Lower --superclients-per-chain."
+        )
     enough = f"--fraction {math.ceil(100 * least / setting.num_units) / 100:g}"
     remedy = enough if setting.num_units >= least else "more units: more clients, or smaller superclients"
     return f"{name} merges {merged} of {setting.num_units} units a round, and needs {least}: {reason}. Use {remedy}."

@@ -33,14 +33,14 @@ DEMOS = {
         "smartwatch: 98 clients, each a session of one person doing one exercise; tested on three people whom nobody "
         "trains on; a fifth of clients or superclients a round",
         "fedseq run --dataset smartwatch --clients-by person --algorithm fedavg --rounds 60",
-        ("centralized", "fedavg", "fedavg+lookahead+ema", "fedseq", "fedseq+lookahead+ema"),
-        {"evaluate_clients": 100},
+        ("centralized", "fedavg", "fedavg+fedacg+ema", "fedseq", "fedseq+fedacg+ema"),
+        {"eval_clients": 100},
         {
             "centralized": {"lr": 0.12},
             "fedavg": {"lr": 0.3},
-            "fedavg+lookahead+ema": {"lr": 0.12},
+            "fedavg+fedacg+ema": {"lr": 0.12},
             "fedseq": {"lr": 0.05},
-            "fedseq+lookahead+ema": {"lr": 0.05, "method": "exchange"},
+            "fedseq+fedacg+ema": {"lr": 0.05, "grouping": "exchange"},
         },  # of five rates for each, the best after 30 rounds: docs/examples/smartwatch.md
     ),
 }

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from fedseq.grouping.study import Study
 
 EXAMPLE = """fedseq group --dataset digits --alpha 0.2 --all
-  fedseq group --dataset digits --method exchange
+  fedseq group --dataset digits --grouping exchange
   fedseq group --dataset digits --all --pretrain-epochs 1,5,10,20"""
 
 Published = Callable[[str, str | None, str | None, str], tuple[float, float] | None]
 OPTIONS = (
     "dataset", "data_dir", "clients_by", "label_column", "holdout", "holdout_by", "num_clients", "alpha", "partition",
-    "exemplars", "augment", "model", "batch_size", "lr", "weight_decay", "approximator", "metric", "method",
-    "min_samples", "max_clients", "confidence", "estimate", "seed", "engine", "workers", "ray_address", "device",
+    "exemplars", "augment", "model", "batch_size", "lr", "weight_decay", "approximator", "grouping_metric", "grouping",
+    "min_samples", "max_clients", "confidence_variant", "group_estimate", "seed", "engine", "workers",
+    "ray_address", "device",
 )  # fmt: skip
 
 
@@ -41,7 +42,7 @@ def main(arguments: Namespace) -> None:
     from fedseq.runs.study import make_study, prepare, refuse_others_results, write_tables
 
     config = config_from(arguments)
-    _refuse_unused(arguments, config.method)
+    _refuse_unused(arguments, config.grouping)
     if arguments.out:
         refuse_others_results(Path(arguments.out))
     epochs = [coerce("pretrain_epochs", word) for word in str(arguments.pretrain_epochs or 10).split(",")]
@@ -61,11 +62,13 @@ def main(arguments: Namespace) -> None:
 
 def _refuse_unused(arguments: Namespace, method: str | None) -> None:
     """As everywhere, an option that would have no effect is a mistake."""
-    chosen = [flag(name) for name in ("method", "approximator", "metric") if name in given_options(arguments)]
+    chosen = [
+        flag(name) for name in ("grouping", "approximator", "grouping_metric") if name in given_options(arguments)
+    ]
     if arguments.all and chosen:
         raise FedSeqError(f"--all tries every criterion, so {' and '.join(chosen)} would have no effect.")
     if arguments.pretrain_epochs is not None and method == "random" and not arguments.all:
-        raise FedSeqError("--method random needs no pre-training, so --pretrain-epochs would have no effect.")
+        raise FedSeqError("--grouping random needs no pre-training, so --pretrain-epochs would have no effect.")
 
 
 def quality_table(study: "Study", published: Published) -> TextTable:

@@ -16,9 +16,10 @@ from fedseq.report.formats import TextTable
 if TYPE_CHECKING:
     from fedseq.runs.audit import Audit
 
-EXAMPLE = """fedseq privacy --algorithm fedavg --num-clients 1000 --rounds 300 --dp-noise 1.1
-  fedseq privacy --algorithm fedavg --num-clients 1000 --rounds 300 --dp-epsilon 8 --dp-mechanism round
-  fedseq privacy audit --dataset digits --num-clients 400 --fraction 1 --rounds 1 --method random --dp-epsilon 1"""
+EXAMPLE = """fedseq privacy --algorithm fedavg --num-clients 1000 --rounds 300 --dp-noise-multiplier 1.1
+  fedseq privacy --algorithm fedavg --num-clients 1000 --rounds 300 --dp-target-epsilon 8 --dp-mechanism round
+  fedseq privacy audit --dataset digits --num-clients 400 --fraction 1 --rounds 1 --grouping random \\
+    --dp-target-epsilon 1"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -30,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     given = options_from(arguments)
-    config = resolve({"dp_clip": 1.0, **given})  # epsilon does not depend on it
+    config = resolve({"dp_clip_norm": 1.0, **given})  # epsilon does not depend on it
     if arguments.action != "audit":
         if config.real_clients:
             from fedseq.runs.assembly import deal, read_dataset
@@ -62,8 +63,10 @@ def findings(found: "Audit") -> TextTable:
 
 def promise(config: Config) -> TextTable:
     """Epsilon over the rounds, for the client that is drawn most often."""
-    if config.dp_noise is None:
-        raise FedSeqError("without noise there is nothing to promise. Give --dp-noise or --dp-epsilon.")
+    if config.dp_noise_multiplier is None:
+        raise FedSeqError(
+            "without noise there is nothing to promise. Give --dp-noise-multiplier or --dp-target-epsilon."
+        )
     rows = []
     for rounds in sorted({max(1, config.rounds * share // 4) for share in (1, 2, 3, 4)}):
         found, times = planned(replace(config, rounds=rounds))
@@ -71,8 +74,8 @@ def promise(config: Config) -> TextTable:
         rows.append([str(rounds), exposed, _number(found.epsilon(times))])
     counted = "drawn in secret" if accountant(config, 1.0).share is not None else f"{config.dp_mechanism}s that count"
     caption = (
-        f"noise {config.dp_noise:g} x clip on every {config.dp_mechanism}, delta {config.dp_delta:g}; for the client "
-        "drawn most often, with 99 % probability"
+        f"noise {config.dp_noise_multiplier:g} x clip per {config.dp_mechanism}, delta {config.dp_target_delta:g}; "
+        "for the client drawn most often, with 99 % probability"
     )
     return TextTable(["rounds", counted, "epsilon"], rows, caption=caption)
 

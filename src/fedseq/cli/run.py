@@ -15,7 +15,7 @@ from fedseq.runs.reading import Run
 
 EXAMPLE = """fedseq run --dataset digits --alpha 0 --algorithm fedseq --rounds 30
   fedseq run --print-config > my.yaml; fedseq run my.yaml --seed 1
-  fedseq run --preset list; fedseq run --preset record-cifar10 --data-dir DIR --seed 1"""
+  fedseq run --preset list; fedseq run --preset long-chains-cifar10 --data-dir DIR --seed 1"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -60,9 +60,9 @@ def run_with_progress(work: Callable[[ConsoleReporter], Run]) -> int:
         console.print(
             f"final accuracy {final:.4f} after {run.rounds} rounds (best {run.best_accuracy():.4f})", markup=False
         )
-    target = run.config.until_accuracy
+    target = run.config.target_accuracy
     if target is not None and run.rounds < run.config.rounds and run.crossing(target) is not None:
-        further = f"fedseq resume {shlex.quote(str(run.folder))} --until-accuracy null"
+        further = f"fedseq resume {shlex.quote(str(run.folder))} --target-accuracy null"
         console.print(
             f"stopped, as the accuracy is at least {target:g}. To go on: {further}", markup=False, soft_wrap=True
         )

@@ -10,7 +10,7 @@ from fedseq.cli.overview import work_through_visibly
 from fedseq.options.config import all_options
 
 EXAMPLE = """fedseq sweep --algorithm centralized,fedavg,fedseq --alpha 0,0.2 --seed 0-2 --rounds 60
-  fedseq sweep --lr 0.1,0.03 --method greedy,exchange --rounds 60"""
+  fedseq sweep --lr 0.1,0.03 --grouping greedy,exchange --rounds 60"""
 OF_ONE_RUN = ("engine", "workers", "ray_address")  # each run of a sweep has one process
 
 

@@ -19,7 +19,7 @@ Indices = list[np.ndarray]
 def partition_clients(
     labels: np.ndarray, num_clients: int, alpha: float, rng: np.random.Generator, partition: str | None = None
 ) -> Indices:
-    """Deal the examples by name; without one, as alpha asks (0: shards, inf: iid, else hsu)."""
+    """Deal the examples by name; without one, as alpha asks (0: shards, inf: iid, else dirichlet)."""
     if not 1 <= num_clients <= len(labels):
         raise FedSeqError(
             f"--num-clients must be between 1 and the {len(labels)} training examples, not {num_clients}."
@@ -39,7 +39,7 @@ def iid(labels: np.ndarray, num_clients: int, alpha: float, rng: np.random.Gener
     return np.array_split(rng.permutation(len(labels)), num_clients)
 
 
-def hsu(labels: np.ndarray, num_clients: int, alpha: float, rng: np.random.Generator) -> Indices:
+def dirichlet(labels: np.ndarray, num_clients: int, alpha: float, rng: np.random.Generator) -> Indices:
     """Every client draws q ~ Dir(alpha) and takes its examples one class at a time following q (Hsu et al. 2019)."""
     pools = [list(rng.permutation(np.flatnonzero(labels == c))) for c in range(int(labels.max()) + 1)]
     sizes = [len(part) for part in np.array_split(labels, num_clients)]

@@ -190,7 +190,7 @@ def _reserve(path: Path, size: int) -> None:
 def _key(task: Task, model: FlatModel, theta: Tensor, lr: float, exemplars: Examples | None) -> str:
     """A name for everything that a client's pre-trained weights depend on, but the number of epochs."""
     digest = hashlib.sha256()
-    sgd = (lr, task.batch_size, task.momentum, task.weight_decay, task.clip_norm, task.augment, task.seed)
+    sgd = (lr, task.batch_size, task.momentum, task.weight_decay, task.max_grad_norm, task.augment, task.seed)
     if task.privacy:
         digest.update(repr(task.privacy).encode())
     digest.update(json.dumps([*sgd, task.kernels, plain(task.loss), own_layers(model.module)]).encode())
@@ -224,7 +224,7 @@ def estimate(approximator: str, variant: str, pretrained: Pretrained) -> tuple[n
     layers = APPROXIMATORS[approximator].layers
     if layers is None:
         if not pretrained.confidence:
-            raise FedSeqError("the confidence approximator needs exemplars of every class. Use --method random.")
+            raise FedSeqError("the confidence approximator needs exemplars of every class. Use --grouping random.")
         return pretrained.confidence[variant], None
     assert pretrained.weights is not None
     rows = np.concatenate([pretrained.weights[:, part] for part in classifier_layers(pretrained.model)[layers]], axis=1)

@@ -40,8 +40,8 @@ class Superclients:
 def criterion_of(config: Config) -> Criterion:
     """What the config says of how superclients are formed; a method without estimates has neither of the others."""
     if not config.uses_estimates:
-        return None, None, config.method
-    return config.approximator, config.metric, config.method
+        return None, None, config.grouping
+    return config.approximator, config.grouping_metric, config.grouping
 
 
 def form_superclients(
@@ -82,7 +82,7 @@ def group_by(criterion: Criterion, config: Config, task: Task, pretrained: Pretr
     estimates = None
     if approximator is not None:
         assert pretrained is not None
-        estimates, _ = estimate(approximator, config.confidence, pretrained)
+        estimates, _ = estimate(approximator, config.confidence_variant, pretrained)
     limits = limits_of(config, sizes)
     grouping = group_clients(
         None if estimates is None else estimates[holders],
@@ -94,7 +94,7 @@ def group_by(criterion: Criterion, config: Config, task: Task, pretrained: Pretr
         rng=seeds.generator(config.seed, "grouping"),
         probabilities=approximator is not None and APPROXIMATORS[approximator].probabilities,
         num_classes=max(task.num_classes, 1),
-        estimate=config.estimate,
+        estimate=config.group_estimate,
     )
     groups = tuple(tuple(int(holders[member]) for member in group) for group in grouping.groups)
     unknown = tuple(int(holders[client]) for client in grouping.unknown)

@@ -45,8 +45,8 @@ def _build(factory: Callable[[], nn.Module], part: str, rank: int) -> nn.Module:
     needed = 2 if part == "lora" else 1
     if len(layers) < needed:
         raise FedSeqError(
-            f"--train {part} needs a model with {needed} or more fully connected layers (nn.Linear), and "
-            f"{type(module).__name__} has {len(layers)}. Use --train {'head' if layers else 'all'}."
+            f"--trainable {part} needs a model with {needed} or more fully connected layers (nn.Linear), and "
+            f"{type(module).__name__} has {len(layers)}. Use --trainable {'head' if layers else 'all'}."
         )
     module.requires_grad_(False)
     module.get_submodule(layers[-1]).requires_grad_(True)

@@ -20,7 +20,7 @@ BY_COLUMN = "natural"  # the partition of data whose clients a column tells apar
 
 
 def partition_of(alpha: float) -> str:
-    return "shards" if alpha == 0 else "iid" if math.isinf(alpha) else "hsu"
+    return "shards" if alpha == 0 else "iid" if math.isinf(alpha) else "dirichlet"
 
 
 def default_partition(run: "Config") -> str | None:
@@ -38,7 +38,7 @@ def default_engine(run: "Config") -> str:
 
 
 def default_metric_of(run: "Config") -> str | None:
-    return default_metric(run.approximator if run.uses_estimates else None, run.method)
+    return default_metric(run.approximator if run.uses_estimates else None, run.grouping)
 
 
 def default_gate(run: "Config") -> bool:
@@ -80,24 +80,24 @@ COLUMNS = Condition(with_columns(), lambda run: has_columns(run.dataset))
 A_TABLE = Condition("csv: and parquet:", lambda run: is_table(run.dataset))
 NO_TEST_SET = Condition("data without a test set of its own", _no_test_set)
 HELD_OUT = Condition("--holdout", lambda run: _no_test_set(run) and run.holdout is not None)
-DIRICHLET = Condition("--partition hsu or official, or none", _asks_alpha)
+DIRICHLET = Condition("--partition dirichlet or official, or none", _asks_alpha)
 TESTED_CLIENTS = Condition("--clients-by, or test_clients in Python",
                            lambda run: run.real_clients or run.dataset == OWN)
 SUPERCLIENTS = Condition("fedseq and fedseqinter", lambda run: run.parts.superclients)
 MERGED = Condition("fedseq", _merged)
-JOINED = Condition("--joined 2 or more", lambda run: _merged(run) and run.joined > 1)
-ESTIMATES = Condition("superclients of estimated clients, by any --method but random", lambda run: run.uses_estimates)
+JOINED = Condition("--superclients-per-chain 2 or more", lambda run: _merged(run) and run.superclients_per_chain > 1)
+ESTIMATES = Condition("superclients of estimated clients, by any --grouping but random", lambda run: run.uses_estimates)
 CONFIDENCE = Condition("--approximator confidence", _confidence)
 # The paper's test sets are the same for every algorithm, so that all are compared on the same pictures.
 EXEMPLARS = Condition("named data sets; on your own, --approximator confidence or --gate-check exemplars",
                       lambda run: run.dataset in CATALOG or _confidence(run) or run.checks_exemplars)
 A_GROUP_ESTIMATE = Condition(
-    "--method greedy, or exchange with a metric",
-    lambda run: run.uses_estimates and run.metric is not None and METHODS.row(run.method).compares_groups)
+    "--grouping greedy, or exchange with a metric",
+    lambda run: run.uses_estimates and run.grouping_metric is not None and METHODS.row(run.grouping).compares_groups)
 A_SCHEDULE = Condition("--lr-schedule cosine or linear", lambda run: run.lr_schedule != "constant")
 A_GATE = Condition("--gate", lambda run: run.gate)
 AN_ATTACK = Condition("--attack", lambda run: run.attack is not None)
-PRIVATE = Condition("private runs, by --dp-clip", lambda run: run.private)
+PRIVATE = Condition("private runs, by --dp-clip-norm", lambda run: run.private)
 NO_PRIVATE_ROUNDS = Condition(
     "runs without --dp-mechanism round: there, one client's update would change what the gate lets others send",
     lambda run: not run.private_rounds)

@@ -77,7 +77,7 @@ class Config:
     model: str | None = option(
         "model", lambda run: run.facts.model, f"{', '.join(tables.MODELS)}, or your own as package.module:Class, "
         "called with (shape, num_classes), (num_classes) or nothing", undecided=None, usual="the data set's")
-    train: str = option(
+    trainable: str = option(
         "model", "all", "the part that is trained and sent: all, head (the last linear layer) or lora:RANK")
     init_weights: str | None = option(
         "model", None, "start from the weights in this .safetensors file instead of random ones")
@@ -88,13 +88,13 @@ class Config:
     fraction: float = option(
         "algorithm", lambda run: 1.0 if run.centralized else 0.2,
         "C: share of the clients or superclients that a round draws", range=SHARE, when=on.FEDERATED, usual="0.2")
-    client_epochs: int = option(
+    local_epochs: int = option(
         "algorithm", 1, "E: epochs that a client trains at each visit", range=AT_LEAST_1, when=on.FEDERATED)
     superclient_epochs: int = option(
         "algorithm", 1, "E_S: passes over a superclient's clients per round", range=AT_LEAST_1, when=on.SUPERCLIENTS)
-    joined: int = option(
+    superclients_per_chain: int = option(
         "algorithm", 1, "number of drawn superclients joined into one longer chain", range=AT_LEAST_1, when=on.MERGED)
-    joined_rounds: int | None = option(
+    long_chain_rounds: int | None = option(
         "algorithm", None, "join superclients in the first rounds only: in this many", range=AT_LEAST_0,
         when=on.JOINED, usual="all")
     rules: tuple[tuple[str, Any], ...] = ()  # hyper-parameters of the algorithm's rules: (name, value)
@@ -117,19 +117,19 @@ class Config:
         "local training", lambda run: 0.9 if run.centralized else 0.0,
         "momentum of local SGD; it restarts at each visit", range=BELOW_1, usual="0; centralized: 0.9")
     weight_decay: float = option("local training", 4e-4, "L2 penalty on the parameters", range=AT_LEAST_0)
-    clip_norm: float | None = option("local training", None, "clip gradients to this norm", range=POSITIVE)
+    max_grad_norm: float | None = option("local training", None, "clip gradients to this norm", range=POSITIVE)
     kernels: str = option(
         "local training", "auto", "convolution kernels: `fast` (ours, two to three times faster) or `torch`",
         choices=("auto", "fast", "torch"), undecided="auto", usual="auto: fast where the model and the machine can")
     precision: str = option(
         "local training", "float32", "number format in which layers compute; weights stay float32",
         choices=("float32", "bfloat16"))
-    method: str = option(
+    grouping: str = option(
         "superclients", "greedy", "phi: how clients are grouped", choices=tables.METHODS, when=on.SUPERCLIENTS)
     approximator: str = option(
         "superclients", "confidence", "psi: how a client's classes are estimated", choices=tables.APPROXIMATORS,
         when=on.ESTIMATES)
-    metric: str | None = option(
+    grouping_metric: str | None = option(
         "superclients", default_metric_of, "tau: how a client's fit to a group is measured", choices=tables.METRICS,
         when=on.ESTIMATES, usual="kl; classifiers: cosine; exchange: none")
     pretrain_epochs: int = option(
@@ -141,13 +141,13 @@ class Config:
     max_clients: int = option(
         "superclients", 11, "K_S,max: a group is full with this many clients", range=AT_LEAST_1,
         when=on.SUPERCLIENTS)
-    confidence: str = option(
+    confidence_variant: str = option(
         "superclients", "paper", "variant of the confidence vector: the paper's, or that of its authors' code",
         choices=("paper", "official"), when=on.CONFIDENCE)
-    estimate: str = option(
+    group_estimate: str = option(
         "superclients", "mean", "a group's estimate: mean weighted by examples, or the paper's running half-half "
         "average", choices=("mean", "half"), when=on.A_GROUP_ESTIMATE)
-    dropout: float = option(
+    client_dropout: float = option(
         "failures", 0.0, "probability that a client drops out at a visit", range=FROM_0_TO_1)
     client_speed: float = option(
         "failures", 10.0, "SGD steps per second of the median simulated client", range=POSITIVE)
@@ -159,7 +159,7 @@ class Config:
     deadline: float | None = option(
         "failures", None, "give up on a client's visit after this many simulated seconds", range=POSITIVE)
     attack: str | None = option("failures", None, f"what attackers do: {described()}", simulated=True)
-    attackers: float = option(
+    attacker_fraction: float = option(
         "failures", 0.1, "share of the clients that attack", range=FROM_0_TO_1, when=on.AN_ATTACK, simulated=True)
     gate: bool = option(
         "failures", default_gate, "reject updates that are not finite or too large", when=on.NO_PRIVATE_ROUNDS,
@@ -170,7 +170,7 @@ class Config:
     gate_check: str = option(
         "failures", "size", "judge updates by their size, or also by their accuracy on the public exemplars",
         choices=("size", "exemplars"), when=on.A_GATE)
-    dp_clip: float | None = option(
+    dp_clip_norm: float | None = option(
         "privacy", None, "C: clip the change that a client (or a chain) makes to this norm; with noise this gives "
         "differential privacy", range=Range(lambda value: value > 0, "greater than 0 (inf does not clip)"),
         when=on.FEDERATED)
@@ -180,22 +180,22 @@ class Config:
     dp_source: str = option(
         "privacy", "seed", "source of the noise: the run's seed, or the system's cryptographic generator",
         choices=("seed", "system"), when=on.PRIVATE, usual="seed; in a federation: system")
-    dp_delta: float = option(
+    dp_target_delta: float = option(
         "privacy", 1e-5, "probability that the bound epsilon may fail",
         range=Range(lambda value: 0 < value < 1, "greater than 0 and less than 1"), when=on.PRIVATE)
-    dp_epsilon: float | None = option(
+    dp_target_epsilon: float | None = option(
         "privacy", None, "privacy budget of the most visited client; a run never exceeds it", range=POSITIVE,
         when=on.PRIVATE)
-    dp_noise: float | None = option(
-        "privacy", default_noise, "z: standard deviation of the noise, in units of --dp-clip", range=AT_LEAST_0,
-        when=on.PRIVATE, usual="what --dp-epsilon and --rounds allow", undecided=None)
+    dp_noise_multiplier: float | None = option(
+        "privacy", default_noise, "z: standard deviation of the noise, in units of --dp-clip-norm", range=AT_LEAST_0,
+        when=on.PRIVATE, usual="what --dp-target-epsilon and --rounds allow", undecided=None)
     seed: int = option("run", 0, "seed of every random draw", range=AT_LEAST_0)
     eval_every: int = option(
         "run", 1, "evaluate every this many rounds, and after the last one", range=AT_LEAST_1)
-    evaluate_clients: int | None = option(
+    eval_clients: int | None = option(
         "run", None, "also evaluate on the held-out examples of this many clients, drawn if there are more",
         range=AT_LEAST_1, when=on.TESTED_CLIENTS, simulated=True)
-    until_accuracy: float | None = option(
+    target_accuracy: float | None = option(
         "run", None, "stop at the first evaluation with this accuracy (0..1)", range=SHARE, role=Role.EXTENT)
     patience: int | None = option(
         "run", None, "stop after this many rounds without a better evaluation", range=AT_LEAST_1, role=Role.EXTENT)
@@ -242,7 +242,7 @@ class Config:
     @property
     def uses_estimates(self) -> bool:
         """True if superclients are formed by what is estimated of the clients' classes."""
-        return self.parts.superclients and tables.METHODS.row(self.method).estimates
+        return self.parts.superclients and tables.METHODS.row(self.grouping).estimates
 
     @property
     def checks_exemplars(self) -> bool:
@@ -250,7 +250,7 @@ class Config:
 
     @property
     def private(self) -> bool:
-        return self.dp_clip is not None
+        return self.dp_clip_norm is not None
 
     @property
     def private_visits(self) -> bool:

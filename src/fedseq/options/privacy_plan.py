@@ -20,7 +20,10 @@ def accountant(config: "Config", share: float | None = None) -> Accountant:
     """
     secret = config.private_rounds and config.dp_source == "seed"
     return Accountant(
-        config.dp_noise or 0.0, config.dp_delta, SENSITIVITY[config.dp_mechanism], share if secret else None
+        config.dp_noise_multiplier or 0.0,
+        config.dp_target_delta,
+        SENSITIVITY[config.dp_mechanism],
+        share if secret else None,
     )
 
 
@@ -41,19 +44,19 @@ def planned(config: "Config") -> tuple[Accountant, int]:
 
 
 def default_noise(config: "Config") -> float | None:
-    """The noise that keeps the planned rounds within --dp-epsilon; undecided until real clients have been counted."""
+    """The noise that keeps the planned rounds within --dp-target-epsilon; real clients have to be counted first."""
     return None if config.real_clients else _noise_within_epsilon(config)
 
 
 def with_noise(config: "Config", clients: int) -> "Config":
     """The config with the noise that was undecided before the clients were counted."""
-    if config.dp_noise is not None:
+    if config.dp_noise_multiplier is not None:
         return config
-    return replace(config, dp_noise=_noise_within_epsilon(replace(config, num_clients=clients)))
+    return replace(config, dp_noise_multiplier=_noise_within_epsilon(replace(config, num_clients=clients)))
 
 
 def _noise_within_epsilon(config: "Config") -> float | None:
-    if not config.private or config.dp_epsilon is None:
+    if not config.private or config.dp_target_epsilon is None:
         return None
     ours, times = planned(config)
-    return ours.with_noise_for(config.dp_epsilon, times).noise
+    return ours.with_noise_for(config.dp_target_epsilon, times).noise

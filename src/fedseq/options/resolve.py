@@ -106,7 +106,9 @@ def _check(config: Config) -> None:
     """Refuse what does not fit together, before any work starts."""
     if config.parts.superclients:
         estimated = config.uses_estimates
-        check_criterion(config.approximator if estimated else None, config.metric if estimated else None, config.method)
+        check_criterion(
+            config.approximator if estimated else None, config.grouping_metric if estimated else None, config.grouping
+        )
     for rule in config.parts.rules().values():
         for refusal in rule.refuses:
             if refusal.holds(config):
@@ -116,8 +118,8 @@ def _check(config: Config) -> None:
     if config.attack is not None:
         parse_attack(config.attack)
         if config.centralized or not config.real_clients:  # real clients are counted when the data is read
-            number_of_attackers(config.attackers, config.num_clients)
-    parse_train(config.train)
+            number_of_attackers(config.attacker_fraction, config.num_clients)
+    parse_train(config.trainable)
     trackers_of(config.track)
     if config.checks_exemplars and not config.exemplars:
         raise FedSeqError("--gate-check exemplars needs public exemplars. Set --exemplars to 1 or more.")
@@ -134,18 +136,22 @@ def _check(config: Config) -> None:
 
 
 def _check_privacy(config: Config) -> None:
-    if config.dp_noise is None and config.dp_epsilon is None:
-        raise FedSeqError("--dp-clip alone promises nothing: give --dp-noise, or --dp-epsilon to compute it.")
-    if math.isinf(config.dp_clip or 0.0) and (config.dp_noise or config.dp_noise is None):
-        raise FedSeqError("noise is measured in units of --dp-clip, which is infinite. Give a finite --dp-clip.")
-    if config.evaluate_clients:
+    if config.dp_noise_multiplier is None and config.dp_target_epsilon is None:
         raise FedSeqError(
-            "--evaluate-clients shows how well the model fits single clients, and no noise hides that. Leave it out."
+            "--dp-clip-norm alone promises nothing: give --dp-noise-multiplier, or --dp-target-epsilon to compute it."
+        )
+    if math.isinf(config.dp_clip_norm or 0.0) and (config.dp_noise_multiplier or config.dp_noise_multiplier is None):
+        raise FedSeqError(
+            "noise is measured in units of --dp-clip-norm, which is infinite. Give a finite --dp-clip-norm."
+        )
+    if config.eval_clients:
+        raise FedSeqError(
+            "--eval-clients shows how well the model fits single clients, and no noise hides that. Leave it out."
         )
     if config.private_rounds and config.uses_estimates:
         raise FedSeqError(
-            f"--method {config.method} groups clients by their data, and with --dp-mechanism round nothing hides that: "
-            "every chain would depend on every client. Use --method random, or --dp-mechanism visit."
+            f"--grouping {config.grouping} groups clients by their data, and with --dp-mechanism round nothing hides "
+            "that: every chain would depend on every client. Use --grouping random, or --dp-mechanism visit."
         )
 
 

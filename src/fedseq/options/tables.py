@@ -139,8 +139,8 @@ LOCAL_RULES = Table("local rule", {
         ),
         refuses=(
             Refusal(lambda run: run.momentum > 0, "relay has a momentum of its own. Set --momentum 0."),
-            Refusal(lambda run: run.clip_norm is not None, "relay steps along its velocity, and --clip-norm would "
-                    "clip the velocity instead of the gradient. Leave it out."),
+            Refusal(lambda run: run.max_grad_norm is not None, "relay steps along its velocity, and --max-grad-norm "
+                    "would clip the velocity instead of the gradient. Leave it out."),
         ),
     ),
 })
@@ -156,10 +156,10 @@ SERVER_RULES = Table("server rule", {
     "fedavgm": Rule("fedseq.algorithms.server:fedavgm", "momentum on the server", (_server_lr(1.0), _MOMENTUM)),
     "fedadam": Rule("fedseq.algorithms.server:fedadam", "adaptive server optimiser", (_server_lr(0.01), _MOMENTUM)),
     "fedyogi": Rule("fedseq.algorithms.server:fedyogi", "adaptive server optimiser", (_server_lr(0.01), _MOMENTUM)),
-    "lookahead": Rule(
-        "fedseq.algorithms.lookahead:lookahead", "Nesterov-style look-ahead (FedACG)",
-        (Parameter("lookahead", "strength", 0.85, "how far ahead clients start: a share of the model's last change; "
-                   "0 turns it off", BELOW_1),),
+    "fedacg": Rule(
+        "fedseq.algorithms.fedacg:fedacg", "Nesterov-style look-ahead (FedACG)",
+        (Parameter("fedacg_lambda", "strength", 0.85, "how far ahead clients start: a share of the model's last "
+                   "change; 0 turns it off", BELOW_1),),
     ),
     "ghbm": Rule(
         "fedseq.algorithms.ghbm:ghbm", "momentum over several rounds",
@@ -356,7 +356,7 @@ ENGINES = Table("engine", {
 })
 
 PARTITIONS = Table("partition", {
-    "hsu": PartitionRow("fedseq.data.partition:hsu", dirichlet=True),
+    "dirichlet": PartitionRow("fedseq.data.partition:dirichlet", dirichlet=True),
     "official": PartitionRow("fedseq.data.partition:official", dirichlet=True),
     "iid": PartitionRow("fedseq.data.partition:iid"),
     "shards": PartitionRow("fedseq.data.partition:shards"),

@@ -17,8 +17,8 @@ from fedseq.simulation.clock import WhatIf
 
 SHARES = (0.7, 0.8, 0.9)
 EQUAL = (  # what a speedup over FedAvg needs to be alike
-    "dataset", "alpha", "partition", "num_clients", "clients_by", "holdout", "holdout_by", "model", "train",
-    "init_weights", "dropout", "deadline", "attack", "attackers",
+    "dataset", "alpha", "partition", "num_clients", "clients_by", "holdout", "holdout_by", "model", "trainable",
+    "init_weights", "client_dropout", "deadline", "attack", "attacker_fraction",
 )  # fmt: skip
 WINDOW = 5  # evaluations whose mean has to reach the target, for the stricter crossing
 

@@ -92,7 +92,7 @@ def run_costs(run: Run, what_if: WhatIf = AS_RECORDED, details: Details | None =
     moved = [0 if central else line.get("bytes_down", 0) + line.get("bytes_up", 0) for line in lines]
     before = NOTHING
     try:
-        passes = run.config.client_epochs + details.algorithm.get("extra_passes", 0)
+        passes = run.config.local_epochs + details.algorithm.get("extra_passes", 0)
         clock = Clock(what_if.applied(run.config), passes, _bytes_per_hop(lines, moved))
         before = _pretraining(clock, details)
         if has_fixed_clock(run):

@@ -141,7 +141,9 @@ def _label(run: Run, twins: Sequence[Run], brief: bool) -> str:
     """The options in which the twins differ; in brief, without those that are as usual, or say how long a run is."""
     shown = []
     own = run.config.options()
-    base = defaults(run.config, "method") | {"method": defaults(run.config).get("method")}  # a metric goes with it
+    base = defaults(run.config, "grouping") | {
+        "grouping": defaults(run.config).get("grouping")
+    }  # a metric goes with it
     used = [twin.config.options() for twin in twins]
     for name, value in own.items():
         values = [options.get(name) for options in used]
@@ -156,8 +158,8 @@ def _tells_runs_apart(name: str) -> bool:
     return name != "seed" and role_of(name) is not Role.PLACE
 
 
-ALWAYS_SHOWN = ("dataset", "alpha", "method")
-BY_VALUE = ("dataset", "method", "metric", "approximator", "partition", "model")  # the value says what it is
+ALWAYS_SHOWN = ("dataset", "alpha", "grouping")
+BY_VALUE = ("dataset", "grouping", "grouping_metric", "approximator", "partition", "model")  # the value says what it is
 
 
 def _option(name: str, value: Any) -> str:

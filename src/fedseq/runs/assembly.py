@@ -104,7 +104,7 @@ def assemble(config: Config, dataset: Dataset, clients: Sequence[np.ndarray], al
 def test_of(config: Config, dataset: Dataset) -> Examples:
     """The whole test set, with the owners of its examples where they are looked at."""
     test = examples_of(dataset, dataset.x_test, dataset.y_test)
-    if dataset.owners is None or not config.evaluate_clients:
+    if dataset.owners is None or not config.eval_clients:
         return test
     return replace(test, owner=looked_at(dataset.owners.test, config))
 
@@ -112,9 +112,9 @@ def test_of(config: Config, dataset: Dataset) -> Examples:
 def looked_at(owner: np.ndarray, config: Config) -> Tensor:
     """Whose each test example is; -1 where its client is not among those that are evaluated one by one."""
     if not len(owner):
-        raise FedSeqError("--evaluate-clients needs to know whose each test example is, and the data does not say it.")
+        raise FedSeqError("--eval-clients needs to know whose each test example is, and the data does not say it.")
     present = np.unique(owner)
-    drawn = seeds.generator(config.seed, "evaluate-clients").permutation(present)[: config.evaluate_clients]
+    drawn = seeds.generator(config.seed, "evaluate-clients").permutation(present)[: config.eval_clients]
     return torch.from_numpy(np.where(np.isin(owner, drawn), owner, -1))
 
 
@@ -167,7 +167,7 @@ def refuse_what_is_not_private(parts: Parts) -> None:
     if len(model.vector) > len(model.parameters):
         raise FedSeqError(
             f"model {type(model.module).__name__} keeps statistics of its examples (BatchNorm's, or other buffers), "
-            "and --dp-clip is for parameters alone. Use a model without, such as one with GroupNorm."
+            "and --dp-clip-norm is for parameters alone. Use a model without, such as one with GroupNorm."
         )
 
 
@@ -204,7 +204,7 @@ def split_test(config: Config, test: Examples, class_names: Sequence[str]) -> tu
 
 def _refuse_too_few(per_class: int, test: Examples, class_names: Sequence[str]) -> None:
     """Before hours of pre-training: every class needs an exemplar, which is never the only example of it."""
-    otherwise = "use --approximator classifier-all or --method random"
+    otherwise = "use --approximator classifier-all or --grouping random"
     if not per_class:
         raise FedSeqError(f"--exemplars 0 leaves nothing to estimate clients by: give 1 or more, or {otherwise}.")
     if not class_names:

@@ -44,7 +44,9 @@ class Audit:
 
 def audit(config: Config, reporter: Reporter = QUIET) -> Audit:
     if not config.private:
-        raise FedSeqError("there is no promise to audit. Give --dp-clip, and --dp-noise or --dp-epsilon.")
+        raise FedSeqError(
+            "there is no promise to audit. Give --dp-clip-norm, and --dp-noise-multiplier or --dp-target-epsilon."
+        )
     parts = named_parts(replace(config, engine="serial", workers=None), reporter)
     found: list[Witness] = []
 
@@ -61,8 +63,8 @@ def audit(config: Config, reporter: Reporter = QUIET) -> Audit:
     scores = reader_scores(seen, canaries, secret)
     return Audit(
         claimed=float("inf") if claimed is None else claimed,
-        successor=lower_bound([seen.scores[client] for client in canaries], present, config.dp_delta),
-        reader=lower_bound(scores, present, config.dp_delta),
+        successor=lower_bound([seen.scores[client] for client in canaries], present, config.dp_target_delta),
+        reader=lower_bound(scores, present, config.dp_target_delta),
         canaries=len(canaries),
         protects_from_successor=config.private_visits,
     )
@@ -73,8 +75,8 @@ class Witness(SerialEngine):
 
     def __init__(self, task: Task, config: Config):
         super().__init__(task)
-        assert config.dp_clip is not None
-        self.clip = config.dp_clip if np.isfinite(config.dp_clip) else 1.0
+        assert config.dp_clip_norm is not None
+        self.clip = config.dp_clip_norm if np.isfinite(config.dp_clip_norm) else 1.0
         self.size, self.clients = len(self.model.parameters), len(task.clients)
         if self.size < 2 * self.clients:
             raise FedSeqError(f"{self.clients} canaries need a model of {2 * self.clients} parameters or more.")

@@ -51,7 +51,7 @@ def federate(
     Examples are an (x, y) pair of tensors, a torch Dataset of such pairs, or a Hugging Face dataset with a column of
     labels. The factory, such as the class, is called with (shape, num_classes), (num_classes) or nothing, as it asks.
     Options are those of the command line (rounds, lr, fraction, ...). Giving the same folder again continues the run.
-    With `test_clients`, whose each test example is, `evaluate_clients` tells how the model does for each client.
+    With `test_clients`, whose each test example is, `eval_clients` tells how the model does for each client.
     """
     pairs = [as_pair(client, f"client {number}") for number, client in enumerate(clients)]
     held_out = as_pair(test, "the test set")
@@ -118,10 +118,10 @@ def _check_indices(clients: Sequence[np.ndarray], examples: int) -> None:
 
 
 def _owner(test_clients: Sequence[Any] | None, examples: int, config: Config) -> Tensor | None:
-    if not config.evaluate_clients:
+    if not config.eval_clients:
         return None
     if test_clients is None or len(test_clients) != examples:
-        raise FedSeqError("evaluate_clients needs test_clients: whose each test example is, one for each.")
+        raise FedSeqError("eval_clients needs test_clients: whose each test example is, one for each.")
     return looked_at(np.unique(np.asarray(test_clients), return_inverse=True)[1], config)
 
 
@@ -130,15 +130,15 @@ def _resolve_own(
 ) -> Config:
     """The config of a run whose data and model, and perhaps algorithm and groups, are given as objects."""
     superclients = parse_algorithm(algorithm).superclients if isinstance(algorithm, str) else algorithm.superclients
-    forming = [name for name in ("method", "min_samples", "max_clients") if name in options]
+    forming = [name for name in ("grouping", "min_samples", "max_clients") if name in options]
     if grouped and forming:
         raise FedSeqError(f"groups are given, so that {forming[0]} has no effect. Leave one of them out.")
     if "num_clients" in options:
         raise FedSeqError(f"{num_clients} clients are given, so that num_clients has no effect. Leave it out.")
-    if "until_accuracy" in options and not classes:
-        raise FedSeqError("until_accuracy is for classes, and the targets are numbers. Leave it out, or use patience.")
+    if "target_accuracy" in options and not classes:
+        raise FedSeqError("target_accuracy is for classes, and the targets are numbers. Leave it out, or use patience.")
     own = {"dataset": OWN, "model": OWN, "rounds": 100}
-    own |= {"method": "random"} if superclients and (grouped or not classes) else {}
+    own |= {"grouping": "random"} if superclients and (grouped or not classes) else {}
     own |= {} if algorithm == CENTRALIZED else {"num_clients": num_clients}
     if isinstance(algorithm, str):
         return resolve({**own, **options, "algorithm": algorithm})

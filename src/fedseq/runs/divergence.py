@@ -15,7 +15,7 @@ def divergence(jobs: Sequence[Job], results: Sequence[Result], snapshot: Snapsho
             unit = next(job.unit for job in jobs if job.index == result.index)
             return FedSeqError(
                 f"training diverged in round {round_}, unit {unit}, client {result.diverged}: loss or weights are no "
-                f"longer finite. The model of round {round_ - 1} is kept. Lower --lr, or set --clip-norm or --gate."
+                f"longer finite. The model of round {round_ - 1} is kept. Lower --lr, or set --max-grad-norm or --gate."
             )
     if results and not any(result.hops for result in results) and snapshot.gate.rejected_rounds + 1 >= HOPELESS:
         reasons = sorted({hop.reason for result in results for hop in result.rejected})

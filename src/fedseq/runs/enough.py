@@ -35,7 +35,7 @@ def best_of(metrics: Sequence[Mapping[str, Any]]) -> Best | None:
 
 def ends(config: Config, record: Mapping[str, Any], best: Best | None) -> bool:
     """Whether a run ends with this round, by what was asked for or because nothing became better for too long."""
-    target, patience = config.until_accuracy, config.patience
+    target, patience = config.target_accuracy, config.patience
     if record["round"] >= config.rounds or (target is not None and (record["accuracy"] or 0.0) >= target):
         return True
     waited = record["round"] - best.round if best is not None and score(record) is not None else 0

@@ -50,7 +50,7 @@ def plan(setup: Setup, snapshot: Snapshot, units: Sequence[int] | None = None) -
     message = setup.algorithm.message(snapshot.state)
     # What is sent up beside the model is as large as what is sent down beside it.
     moved = 2 * sum(tensor.nbytes for tensor in (snapshot.state["weights"], *message.values()))
-    clock = Clock(config, config.client_epochs + setup.algorithm.extra_passes, moved)
+    clock = Clock(config, config.local_epochs + setup.algorithm.extra_passes, moved)
     jobs, skipped = [], []
     together = join(drawn, joined_in(config, round_))
     for index, start in enumerate(starts(setup.algorithm, snapshot.state, len(together))):
@@ -70,7 +70,7 @@ def plan(setup: Setup, snapshot: Snapshot, units: Sequence[int] | None = None) -
                 start=start,
                 algorithm=setup.algorithm,
                 lr=learning_rate(config, round_),
-                epochs=config.client_epochs,
+                epochs=config.local_epochs,
                 message=message,
                 memory={
                     client: cast(Memory, snapshot.memory[client])  # what is stored reads like it
@@ -111,8 +111,8 @@ def draw(num_units: int, setting: Setting, seed: int, round_: int) -> list[int]:
 
 def joined_in(config: Config, round_: int) -> int:
     """How many of a round's superclients are trained as one: long chains first, if at all."""
-    ended = config.joined_rounds is not None and round_ > config.joined_rounds
-    return 1 if ended else config.joined
+    ended = config.long_chain_rounds is not None and round_ > config.long_chain_rounds
+    return 1 if ended else config.superclients_per_chain
 
 
 def chains_in(setup: Setup, round_: int) -> int:

@@ -96,7 +96,9 @@ def open_ledger(config: Config, files: RunFolder, num_clients: int) -> Ledger | 
 def make_budget(config: Config, ledger: Ledger | None, share: float) -> Budget | None:
     if ledger is None:
         return None
-    return Budget(ledger, accountant(config, share), math.inf if config.dp_epsilon is None else config.dp_epsilon)
+    return Budget(
+        ledger, accountant(config, share), math.inf if config.dp_target_epsilon is None else config.dp_target_epsilon
+    )
 
 
 def check_algorithm(config: Config, algorithm: Algorithm) -> None:
@@ -124,5 +126,6 @@ def noisy(config: Config, results: Sequence[Result], start: Tensor, units: int, 
 def used_up(config: Config, round_: int, spent: float) -> str:
     return (
         f"the run ends after round {round_} of {config.rounds}: one more would exceed the privacy budget of epsilon "
-        f"{config.dp_epsilon:g}, of which {spent:.3g} is spent. More rounds need more --dp-noise from the beginning."
+        f"{config.dp_target_epsilon:g}, of which {spent:.3g} is spent. More rounds need more --dp-noise-multiplier "
+        "from the beginning."
     )

@@ -37,9 +37,9 @@ def prepare(config: Config, all_criteria: bool, reporter: Reporter) -> Prepared:
     """Everything that can be refused is refused here, before any work."""
     config = replace(config, algorithm="fedseq")
     criteria = list(valid_criteria()) if all_criteria else [criterion_of(config)]
-    estimating = replace(config, approximator="confidence", method="greedy") if all_criteria else config
+    estimating = replace(config, approximator="confidence", grouping="greedy") if all_criteria else config
     parts = named_parts(estimating, reporter)  # with exemplars, which some criteria need
-    settled = replace(parts.config, approximator=config.approximator, method=config.method)
+    settled = replace(parts.config, approximator=config.approximator, grouping=config.grouping)
     refuse_impossible(settled, parts.task)
     return Prepared(replace(parts, config=settled), criteria)
 

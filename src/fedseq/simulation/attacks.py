@@ -68,7 +68,9 @@ def number_of_attackers(share: float, num_clients: int) -> int:
     if share > 0 and count == 0:
         least = math.ceil(1000 * 0.5 / num_clients) / 1000
         whom = f"{num_clients} client{'s' if num_clients > 1 else ''}"
-        raise FedSeqError(f"--attackers {share:g} of {whom} is nobody. Use --attackers {least:g} or more.")
+        raise FedSeqError(
+            f"--attacker-fraction {share:g} of {whom} is nobody. Use --attacker-fraction {least:g} or more."
+        )
     return count
 
 

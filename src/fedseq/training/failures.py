@@ -31,8 +31,8 @@ def failing_hops(
     found = []
     for client, visit in hops:
         if (
-            config.dropout
-            and seeds.generator(config.seed, "dropout-hop", round_, client, visit).random() < config.dropout
+            config.client_dropout
+            and seeds.generator(config.seed, "dropout-hop", round_, client, visit).random() < config.client_dropout
         ):
             found.append(Skipped(client, visit, "dropout"))
         elif config.deadline is not None and clock.hop(client, sizes[client]) > config.deadline:
@@ -45,7 +45,7 @@ def attackers(config: Config, num_clients: int) -> dict[int, Attack]:
     if config.attack is None:
         return {}
     attack = parse_attack(config.attack)
-    count = number_of_attackers(config.attackers, num_clients)
+    count = number_of_attackers(config.attacker_fraction, num_clients)
     chosen = seeds.generator(config.seed, "attackers").choice(num_clients, count, replace=False)
     return {int(client): attack for client in sorted(chosen)}
 

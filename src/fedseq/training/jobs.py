@@ -47,7 +47,7 @@ class Task:
     batch_size: int = 64
     momentum: float = 0.0
     weight_decay: float = 0.0
-    clip_norm: float | None = None
+    max_grad_norm: float | None = None
     seed: int = 0
     device: str = "cpu"
     kernels: str = "torch"  # who convolves; part of what is computed
@@ -128,14 +128,14 @@ def make_task(
         check_device(config.device)
     else:
         check_device_of_workers(config.device)
-    factory = trained_part(factory, config.train)
+    factory = trained_part(factory, config.trainable)
     built = build_seeded(factory, seeds.integer(config.seed, "init"))
     if len(built.frozen) and config.init_weights:
         read(Path(config.init_weights), built)
     return Task(
         factory=factory, train=train.on(config.home), clients=clients, test=test.on(config.home), loss=loss,
         num_classes=num_classes, augment=config.augment, batch_size=config.batch_size, momentum=config.momentum,
-        weight_decay=config.weight_decay, clip_norm=config.clip_norm, seed=config.seed, device=config.home,
+        weight_decay=config.weight_decay, max_grad_norm=config.max_grad_norm, seed=config.seed, device=config.home,
         precision=config.precision, frozen=built.frozen.to(config.home), privacy=for_visits(config),
     )  # fmt: skip
 

@@ -49,8 +49,10 @@ def for_rounds(config: Config) -> Mechanism | None:
 
 
 def _mechanism(config: Config) -> Mechanism:
-    assert config.dp_clip is not None
-    return Mechanism(config.dp_clip, config.dp_noise or 0.0, config.seed if config.dp_source == "seed" else None)
+    assert config.dp_clip_norm is not None
+    return Mechanism(
+        config.dp_clip_norm, config.dp_noise_multiplier or 0.0, config.seed if config.dp_source == "seed" else None
+    )
 
 
 def release_visit(

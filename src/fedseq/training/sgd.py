@@ -129,7 +129,7 @@ def _step(task: Task, model: FlatModel, job: Job, hop: Hop) -> None:
     """One step of SGD; the gradient becomes one vector only for those who change it as a whole."""
     correct, gradient, weights = job.algorithm.correct, model.gradient, model.parameters
     velocity = hop.velocity if task.momentum else None  # an algorithm may have one of its own there
-    if correct is None and task.clip_norm is None and velocity is None:
+    if correct is None and task.max_grad_norm is None and velocity is None:
         model.descend(job.lr, task.weight_decay)
         return
     model.take_gradient()
@@ -137,8 +137,8 @@ def _step(task: Task, model: FlatModel, job: Job, hop: Hop) -> None:
         raise FedSeqError(
             f"correct of algorithm '{job.algorithm.name}' returns something. Let it change the gradient it is given."
         )
-    if task.clip_norm is not None:
-        gradient.mul_((task.clip_norm / (gradient.norm() + 1e-12)).clamp(max=1.0))
+    if task.max_grad_norm is not None:
+        gradient.mul_((task.max_grad_norm / (gradient.norm() + 1e-12)).clamp(max=1.0))
     if velocity is None:
         kernels.descend(weights, gradient, job.lr, task.weight_decay)
         return

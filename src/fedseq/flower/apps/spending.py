@@ -17,19 +17,19 @@ from fedseq.runs.folder import read_json
 
 def charge_visits(config: Config, folder: Path | None, client: int, visits: int) -> None:
     """Count visits that are about to be made; refuse them where the budget does not allow it."""
-    if not config.private_visits or config.dp_source != "system" or not config.dp_noise:
+    if not config.private_visits or config.dp_source != "system" or not config.dp_noise_multiplier:
         return
     if folder is None:
         raise FedSeqError(
             "this node has no memory-dir, in which a private client keeps what it has spent. Give it one."
         )
     file = folder / f"privacy-{client}.json"
-    spent = _spent(file) + visits / config.dp_noise**2
-    epsilon = epsilon_of(math.sqrt(spent), config.dp_delta)
-    if config.dp_epsilon is not None and epsilon > config.dp_epsilon * (1 + 1e-9):
-        raise FedSeqError(f"the privacy budget of client {client}, epsilon {config.dp_epsilon:g}, is spent.")
+    spent = _spent(file) + visits / config.dp_noise_multiplier**2
+    epsilon = epsilon_of(math.sqrt(spent), config.dp_target_delta)
+    if config.dp_target_epsilon is not None and epsilon > config.dp_target_epsilon * (1 + 1e-9):
+        raise FedSeqError(f"the privacy budget of client {client}, epsilon {config.dp_target_epsilon:g}, is spent.")
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(file, {"mu2": spent, "epsilon": epsilon, "delta": config.dp_delta})
+    write_json(file, {"mu2": spent, "epsilon": epsilon, "delta": config.dp_target_delta})
 
 
 def _spent(file: Path) -> float:

@@ -48,7 +48,7 @@ function drawPerClass(place, perClass) {
 }
 
 function drawClients(place, found) {
-  if (!found) return nothing(place, "Clients were not evaluated one by one. To have it: fedseq run --evaluate-clients N.");
+  if (!found) return nothing(place, "Clients were not evaluated one by one. To have it: fedseq run --eval-clients N.");
   const { rounds, tenths, clients, last } = found, cellHeight = 18;
   const range = (tenth) => `${10 * tenth} to ${10 * tenth + 10} %`;
   heatMap(place, Array.from({ length: 10 }, (_, row) => tenths.map((shares) => shares[9 - row])), {
