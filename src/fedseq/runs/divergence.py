@@ -37,5 +37,5 @@ def server_divergence(round_: int) -> FedSeqError:
 def output_divergence(round_: int, undefined: int) -> FedSeqError:
     return FedSeqError(
         f"training diverged in round {round_}: for {undefined} of the test examples the new model's outputs are not "
-        f"numbers (NaN). The model of round {round_ - 1} is kept. Lower --lr or --server-lr, or set --clip-norm."
+        f"numbers (NaN). The model of round {round_ - 1} is kept. Lower --lr or --server-lr, or set --max-grad-norm."
     )
