@@ -21,7 +21,7 @@ from typing import Any
 HERE = Path(__file__).resolve()
 # What an option is called in trees that do not know its name here: older ones, or newer ones than this file.
 OTHER_NAMES: dict[str, str] = {}
-RANDOM = {"method": "random", "max_clients": 4, "min_samples": 200}
+RANDOM = {"grouping": "random", "max_clients": 4, "min_samples": 200}
 SHORT = {"dataset": "digits", "rounds": 3, "num_clients": 20, "fraction": 0.4, "engine": "serial"}
 # fmt: off
 RUNS: dict[str, dict[str, Any]] = {
@@ -35,7 +35,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "fedadam": {"algorithm": "fedavg+fedadam"},
     "fedyogi": {"algorithm": "fedavg+fedyogi"},
     "ghbm": {"algorithm": "fedavg+ghbm"},
-    "lookahead": {"algorithm": "fedprox+lookahead"},
+    "fedacg": {"algorithm": "fedprox+fedacg"},
     "fairavg": {"algorithm": "fedseq+fairavg", **RANDOM},
     "median": {"algorithm": "fedavg+median"},
     "trimmed-mean": {"algorithm": "fedavg+trimmed-mean"},
@@ -45,35 +45,41 @@ RUNS: dict[str, dict[str, Any]] = {
     "fedseq by estimates": {"algorithm": "fedseq", "pretrain_epochs": 1},
     "fedseq by classifiers": {"algorithm": "fedseq+scaffold", "approximator": "classifier-last", "pretrain_epochs": 1},
     "fedseqinter": {"algorithm": "fedseqinter+feddyn", "merge_every": 2, "superclient_epochs": 2, **RANDOM},
-    "joined superclients": {"algorithm": "fedseq", "joined": 2, "joined_rounds": 2, "fraction": 1.0, **RANDOM},
-    "local options": {"algorithm": "fedavg", "momentum": 0.5, "clip_norm": 1.0, "augment": "crop-flip",
-                      "lr_schedule": "cosine", "warmup_rounds": 2, "client_epochs": 2},
-    "bfloat16, the head": {"algorithm": "fedavg", "precision": "bfloat16", "train": "head"},
-    "failures": {"algorithm": "fedseq", "dropout": 0.3, "deadline": 2.0, "speed_spread": 1.0, **RANDOM},
-    "gate": {"algorithm": "scaffold", "attack": "scale:50", "attackers": 0.2, "gate_factor": 5.0, "dropout": 0.1},
-    "gate, not finite": {"algorithm": "fedseq", "attack": "nan", "attackers": 0.2, **RANDOM},
-    "gate by exemplars": {"algorithm": "fedseq", "attack": "label-flip", "attackers": 0.2, "gate_check": "exemplars",
+    "joined superclients": {"algorithm": "fedseq", "superclients_per_chain": 2, "long_chain_rounds": 2,
+                    "fraction": 1.0, **RANDOM},
+    "local options": {"algorithm": "fedavg", "momentum": 0.5, "max_grad_norm": 1.0, "augment": "crop-flip",
+                      "lr_schedule": "cosine", "warmup_rounds": 2, "local_epochs": 2},
+    "bfloat16, the head": {"algorithm": "fedavg", "precision": "bfloat16", "trainable": "head"},
+    "failures": {"algorithm": "fedseq", "client_dropout": 0.3, "deadline": 2.0, "speed_spread": 1.0, **RANDOM},
+    "gate": {"algorithm": "scaffold", "attack": "scale:50", "attacker_fraction": 0.2, "gate_factor": 5.0,
+                    "client_dropout": 0.1},
+    "gate, not finite": {"algorithm": "fedseq", "attack": "nan", "attacker_fraction": 0.2, **RANDOM},
+    "gate by exemplars": {"algorithm": "fedseq", "attack": "label-flip", "attacker_fraction": 0.2,
+                    "gate_check": "exemplars",
                           "rounds": 4, **RANDOM},
-    "late attackers": {"algorithm": "fedseq", "attack": "late-label-flip:2", "attackers": 0.3, "gate": False,
+    "late attackers": {"algorithm": "fedseq", "attack": "late-label-flip:2", "attacker_fraction": 0.3, "gate": False,
                        "rounds": 4, **RANDOM},
-    "backdoor": {"algorithm": "fedavg", "attack": "backdoor", "attackers": 0.3, "gate": False},
-    "private visits": {"algorithm": "fedseq", "dp_clip": 0.5, "dp_noise": 0.3, "pretrain_epochs": 1,
-                       "attack": "sign-flip", "attackers": 0.1},
-    "private rounds": {"algorithm": "fedseq", "dp_clip": 0.5, "dp_noise": 0.3, "dp_mechanism": "round", "dropout": 0.1,
+    "backdoor": {"algorithm": "fedavg", "attack": "backdoor", "attacker_fraction": 0.3, "gate": False},
+    "private visits": {"algorithm": "fedseq", "dp_clip_norm": 0.5, "dp_noise_multiplier": 0.3, "pretrain_epochs": 1,
+                       "attack": "sign-flip", "attacker_fraction": 0.1},
+    "private rounds": {"algorithm": "fedseq", "dp_clip_norm": 0.5, "dp_noise_multiplier": 0.3,
+                    "dp_mechanism": "round", "client_dropout": 0.1,
                        **RANDOM},
-    "privacy budget": {"algorithm": "fedavg", "dp_clip": 0.5, "dp_noise": 2.0, "dp_epsilon": 4.0, "rounds": 8},
+    "privacy budget": {"algorithm": "fedavg", "dp_clip_norm": 0.5, "dp_noise_multiplier": 2.0,
+                    "dp_target_epsilon": 4.0, "rounds": 8},
     "patience": {"algorithm": "fedavg", "patience": 2, "rounds": 12, "lr": 0.8},
-    "target": {"algorithm": "fedseq", "until_accuracy": 0.3, "rounds": 12, **RANDOM},
+    "target": {"algorithm": "fedseq", "target_accuracy": 0.3, "rounds": 12, **RANDOM},
     "seldom evaluated": {"algorithm": "fedavg", "eval_every": 2},
     "memory in files": {"algorithm": "scaffold", "memory_limit": 0.0},
-    "two processes": {"algorithm": "fedseq+scaffold", "engine": "processes", "workers": 2, "dropout": 0.1, **RANDOM},
+    "two processes": {"algorithm": "fedseq+scaffold", "engine": "processes", "workers": 2, "client_dropout": 0.1,
+                    **RANDOM},
     "processes with patience": {"algorithm": "fedavg", "engine": "processes", "workers": 2, "patience": 1, "rounds": 6,
                                 "lr": 0.8, "gate": True},
 }
 # fmt: on
 RESUMED = {
-    "resumed": {"algorithm": "scaffold", "gate": True, "dropout": 0.2, "patience": 9},
-    "resumed in privacy": {"algorithm": "fedseq", "dp_clip": 0.5, "dp_noise": 0.3, **RANDOM},
+    "resumed": {"algorithm": "scaffold", "gate": True, "client_dropout": 0.2, "patience": 9},
+    "resumed in privacy": {"algorithm": "fedseq", "dp_clip_norm": 0.5, "dp_noise_multiplier": 0.3, **RANDOM},
 }
 
 
