@@ -8,10 +8,10 @@ Names are loaded when they are first used, so that `import fedseq` and the comma
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 from fedseq.basics.errors import FedSeqError
 
+TYPE_CHECKING = False  # importing `typing` takes longer than all else here
 if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` says the same to Python
     from fedseq import algorithms
     from fedseq.algorithms import Algorithm, Hop, Setting
@@ -41,7 +41,7 @@ _HOMES = {
 
 if not TYPE_CHECKING:  # so that a type checker finds a misspelt name
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         if name not in _HOMES:
             raise AttributeError(f"module 'fedseq' has no attribute '{name}'")
         home = _HOMES[name]

@@ -11,9 +11,9 @@ import pytest
 
 import fedseq
 from fedseq.basics.errors import FedSeqError
+from fedseq.basics.stopping import Interrupted
 from fedseq.cli import main
 from fedseq.runs.prediction import evaluate_run, predict_run
-from fedseq.runs.stopping import Interrupted
 from fedseq.training.reporter import Quiet
 
 SHORT = {

@@ -11,11 +11,11 @@ from torch import nn
 
 import fedseq
 from fedseq.basics.errors import FedSeqError
+from fedseq.basics.stopping import Interrupted
 from fedseq.options.resolve import resolve
 from fedseq.runs.assembly import named_parts
 from fedseq.runs.planning import units_per_round
 from fedseq.runs.reading import read_run
-from fedseq.runs.stopping import Interrupted
 from fedseq.training.reporter import Quiet
 
 SHORT = {"dataset": "digits", "grouping": "random", "rounds": 4, "engine": "serial"}

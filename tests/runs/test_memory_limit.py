@@ -15,9 +15,9 @@ from torch import Tensor
 
 import fedseq
 from fedseq.basics.errors import FedSeqError
+from fedseq.basics.stopping import Interrupted
 from fedseq.runs.checkpoints import CheckpointWriter, load_checkpoint
 from fedseq.runs.snapshots import Snapshot
-from fedseq.runs.stopping import Interrupted
 from fedseq.runs.tensor_files import Stored
 from fedseq.training.reporter import Quiet
 

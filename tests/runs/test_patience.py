@@ -9,11 +9,11 @@ from torch import nn
 
 import fedseq
 from fedseq.basics.errors import FedSeqError
+from fedseq.basics.stopping import Interrupted
 from fedseq.cli import main
 from fedseq.options.resolve import resolve
 from fedseq.runs.enough import Best, best_of, ends, far_enough
 from fedseq.runs.reading import Run
-from fedseq.runs.stopping import Interrupted
 
 from .test_experiment import StopAfter
 

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import fedseq
+from fedseq.basics.stopping import Interrupted
 from fedseq.runs.reading import Run
-from fedseq.runs.stopping import Interrupted
 from fedseq.tracking import scalars
 from fedseq.training.reporter import QUIET, Quiet
 

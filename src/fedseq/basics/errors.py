@@ -1,6 +1,5 @@
 """The one exception for problems a user can fix: what is wrong, why, and how to fix it."""
 
-import difflib
 import errno
 from collections.abc import Iterable
 
@@ -13,6 +12,8 @@ class FedSeqError(Exception):
 
 def unknown(kind: str, name: object, valid: Iterable[str], see: str = "") -> FedSeqError:
     """The error for a name that is not in a table, with the nearest valid one. `see` is where a long table is shown."""
+    import difflib  # takes longer than all else that a command imports before it heeds signals
+
     choices = sorted(valid)
     bare = {_bare(choice): choice for choice in choices}
     near = difflib.get_close_matches(_bare(str(name)), bare, n=1, cutoff=0.6)

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from fedseq import __version__
 from fedseq.basics.errors import FedSeqError, harmless, is_out_of_memory, unknown
+from fedseq.basics.stopping import INTERRUPTED, SAID
 from fedseq.options.config import Config, all_options
 from fedseq.options.config_files import read_preset, read_yaml, refuse_code
 from fedseq.options.option import flag
@@ -18,7 +19,6 @@ from fedseq.options.resolve import resolve
 from fedseq.runs.folder import CONFIG
 
 FAILED = 1
-INTERRUPTED = 130
 METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
 
 
@@ -117,7 +117,7 @@ COMMANDS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0; 2 for an error in what was asked for, 1 when the machine fails (a full disk), 130 after Ctrl-C."""
+    """Exit code 0; 2 for an error in what was asked for, 1 when the machine fails (a full disk), 130 after a signal."""
     warnings.showwarning = _show_warning
     words = list(sys.argv[1:] if argv is None else argv)
     parser = build_parser(words[0] if words and words[0] in COMMANDS else None)
@@ -136,6 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"fedseq: error: {harmless(str(error))}\n")
         return 2
     except KeyboardInterrupt:
+        sys.stderr.write(SAID)
         return INTERRUPTED
     except (MemoryError, RuntimeError, ImportError, SystemError) as error:
         if not is_out_of_memory(error):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedseq.basics.errors import unknown
-from fedseq.cli import INTERRUPTED
+from fedseq.basics.stopping import INTERRUPTED, Interrupted
 from fedseq.cli.console import ConsoleReporter, live_progress, make_console, print_table
 from fedseq.options.config_files import coerce
 from fedseq.options.resolve import resolve
@@ -59,7 +59,6 @@ def main(arguments: Namespace) -> int:
     from fedseq.report import figures
     from fedseq.report.chart import chart
     from fedseq.runs import experiment
-    from fedseq.runs.stopping import Interrupted
 
     if arguments.dataset not in DEMOS:
         raise unknown("demo", arguments.dataset, DEMOS)

@@ -1,11 +1,11 @@
 """What each action of `fedseq federation` does and says."""
 
-import signal
 from argparse import Namespace
 from pathlib import Path
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.cli import INTERRUPTED, options_from
+from fedseq.basics.stopping import INTERRUPTED
+from fedseq.cli import options_from
 from fedseq.cli.console import make_console
 from fedseq.flower.apps.settings import read_settings
 from fedseq.flower.deployment import admission, folder, local, runs, site
@@ -56,13 +56,10 @@ def join(arguments: Namespace) -> int:
     _say(f"{found.folder}: the site of client {found.kit.node} of {found.kit.nodes}.")
     _say(f"send to the operator, once: {found.public_key}")
     _say(f"and let them compare:       {admission.fingerprint(found.public_key)}")
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         site.stay(found, _say)
     except KeyboardInterrupt:
         _say(f"left. Take part again with: fedseq federation join {found.folder}")
-    finally:
-        signal.signal(signal.SIGTERM, before)
     return 0
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedseq.cli import INTERRUPTED
+from fedseq.basics.stopping import INTERRUPTED
 from fedseq.cli.console import describe, live_progress
 from fedseq.runs.reading import last_record
 

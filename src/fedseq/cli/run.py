@@ -5,7 +5,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from fedseq.cli import INTERRUPTED, add_config_flags, add_trust, config_from
+from fedseq.basics.stopping import INTERRUPTED, Interrupted
+from fedseq.cli import add_config_flags, add_trust, config_from
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
 from fedseq.options.config_files import names_code, presets, to_yaml
 from fedseq.report.formats import TextTable
@@ -44,8 +45,6 @@ def main(arguments: Namespace) -> int:
 
 def run_with_progress(work: Callable[[ConsoleReporter], Run]) -> int:
     """Run with live progress; say what to do next, also after an interruption."""
-    from fedseq.runs.stopping import Interrupted
-
     console = make_console()
     try:
         with ConsoleReporter(console) as reporter:

@@ -80,7 +80,8 @@ def answer(task: Task, model: FlatModel, request: Request) -> Reply:
 
 def _become_worker(parent: int) -> None:
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    for number in (signal.SIGINT, signal.SIGHUP):  # which are the parent's to handle
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if not end_with_parent(parent, signal.SIGKILL):
         os._exit(1)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedseq import algorithms
+from fedseq.basics.stopping import Interrupted
 from fedseq.options.resolve import resolve
 from fedseq.runs import experiment
 from fedseq.runs.reading import read_details
-from fedseq.runs.stopping import Interrupted
 from fedseq.sweep.assignments import Assignment, rounds_left
 from fedseq.training.sgd import one_thread
 

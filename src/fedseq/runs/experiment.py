@@ -1,15 +1,13 @@
 """From a config, or from a user's own model and data, to a finished run folder."""
 
-import contextlib
-import signal
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedseq.basics.errors import FedSeqError
+from fedseq.basics.stopping import Interrupted, heeded
 from fedseq.engines import open_engine
 from fedseq.grouping.superclients import refuse_impossible
 from fedseq.options.config import Config
@@ -23,7 +21,6 @@ from fedseq.runs.opening import OpenFolder, open_folder, reopen_folder
 from fedseq.runs.private import used_up
 from fedseq.runs.reading import Run
 from fedseq.runs.rounds import final_model, run_rounds
-from fedseq.runs.stopping import Interrupted
 from fedseq.tracking import check_installed, tracked
 from fedseq.training import weights
 from fedseq.training.failures import attackers, honest_at_first, poisoned
@@ -103,7 +100,7 @@ def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_en
     config, files, reporter = parts.config, opened.files, Steadfast(reporter)
     check_installed(config)
     # The server's sums need no second thread, which would compete with the workers.
-    with _terminate_as_interrupt(), one_thread():
+    with heeded(), one_thread():
         if opened.evidence is None:
             _refuse_early(parts)
         opened.describe(parts)
@@ -164,19 +161,3 @@ def _under_attack_and_watch(parts: Parts) -> Parts:
             )
         task = replace(task, exemplars=parts.exemplars.on(config.home))
     return replace(parts, task=task)
-
-
-@contextlib.contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """SIGTERM before the first round, which has its own way to stop, is taken as Ctrl-C.
-
-    Also where Ctrl-C itself is ignored, as in what a shell starts in the background.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

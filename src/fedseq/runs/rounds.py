@@ -10,13 +10,13 @@ from torch import Tensor
 
 from fedseq.algorithms.base import State, aggregate, models_to_evaluate, starts
 from fedseq.basics.errors import FedSeqError
+from fedseq.basics.stopping import Interrupted, stop_requests
 from fedseq.runs.checkpoints import CheckpointWriter
 from fedseq.runs.divergence import divergence, output_divergence, server_divergence
 from fedseq.runs.enough import better, ends
 from fedseq.runs.planning import Plan, Setup, chains_in, charge, last_round, plan
 from fedseq.runs.private import Visits, noisy
 from fedseq.runs.snapshots import Snapshot
-from fedseq.runs.stopping import Interrupted, stop_requests
 from fedseq.training.evaluation import client_spread
 from fedseq.training.gate import REMEMBERED, GateMemory
 from fedseq.training.jobs import Engine, PendingEvaluation, Result, never

@@ -6,17 +6,20 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO, Literal
 
+from fedseq.basics import stopping
 from fedseq.basics.cores import usable_cores
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.processes import python
 from fedseq.sweep.assignments import Assignment
 
+INTERRUPTED = "interrupted"  # the outcome of an assignment that was stopped
 TICK = 0.3  # seconds between looks at the running assignments
-PATIENCE = 60.0  # seconds that workers have to save their runs after Ctrl-C
+PATIENCE = 60.0  # seconds that workers have to save their runs after a request to stop
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,15 @@ class _WorkerProcess:
     def __init__(self) -> None:
         self.process: subprocess.Popen[str] | None = None
         self.errors: IO[str] | None = None
+        self.starting = threading.Lock()
+        self.stopped = False
 
     def do(self, assignment: Assignment) -> str:
-        if self.process is None:
-            self._start()
+        with self.starting:
+            if self.stopped:
+                return INTERRUPTED
+            if self.process is None:
+                self._start()
         assert self.process is not None
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -63,13 +71,17 @@ class _WorkerProcess:
         said = self.errors.read().strip().splitlines()
         self.errors.close()
         self.process = None
-        if code == 130:
-            return "interrupted"
+        if code == stopping.INTERRUPTED:
+            return INTERRUPTED
         return f"its process ended with code {code}: {said[-1] if said else 'no message'}"
 
-    def interrupt(self, number: signal.Signals = signal.SIGINT) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(number)
+    def stop(self, number: signal.Signals) -> None:
+        """By this signal, also if it is just being started."""
+        with self.starting:
+            self.stopped = True
+            process = self.process
+        if process is not None:
+            process.send_signal(number)
 
     def close(self) -> None:
         if self.process is not None:
@@ -81,35 +93,36 @@ class _WorkerProcess:
 def work_through(
     assignments: Sequence[Assignment], jobs: int, report: Callable[[Event], None]
 ) -> dict[Assignment, str]:
-    """Every assignment's outcome: finished, or why not. Ctrl-C and SIGTERM let the workers save their runs first, and
-    are raised as KeyboardInterrupt."""
+    """Every assignment's outcome: finished, or why not. A request to stop is raised as KeyboardInterrupt, when the
+    workers have saved their runs."""
     waiting: queue.SimpleQueue[Assignment] = queue.SimpleQueue()
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     for assignment in assignments:
         waiting.put(assignment)
-    stopping = threading.Event()
+    enough = threading.Event()
     workers = [_WorkerProcess() for _ in range(min(jobs, len(assignments)))]
-    threads = [threading.Thread(target=_serve, args=(worker, waiting, events, stopping)) for worker in workers]
+    threads = [threading.Thread(target=_serve, args=(worker, waiting, events, enough)) for worker in workers]
     outcomes: dict[Assignment, str] = {}
-    terminate = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    for thread in threads:
-        thread.start()
-    try:
-        while len(outcomes) < len(assignments):
-            try:
-                event = events.get(timeout=TICK)
-            except queue.Empty:
-                event = Event("tick")
-            if event.kind == "ended" and event.assignment is not None:
-                outcomes[event.assignment] = event.outcome
-            report(event)
-    finally:
-        stopping.set()
-        if len(outcomes) < len(assignments):
-            _stop(workers, threads)
+    with stopping.stop_requests() as stop_requested:
         for thread in threads:
-            thread.join()
-        signal.signal(signal.SIGTERM, terminate)
+            thread.start()
+        try:
+            while len(outcomes) < len(assignments) and not stop_requested():
+                try:
+                    event = events.get(timeout=TICK)
+                except queue.Empty:
+                    event = Event("tick")
+                if event.kind == "ended" and event.assignment is not None:
+                    outcomes[event.assignment] = event.outcome
+                report(event)
+        finally:
+            enough.set()
+            if len(outcomes) < len(assignments):
+                _stop(workers, threads)
+            for thread in threads:
+                thread.join()
+    if len(outcomes) < len(assignments):
+        raise KeyboardInterrupt
     return outcomes
 
 
@@ -117,9 +130,9 @@ def _serve(
     worker: _WorkerProcess,
     waiting: "queue.SimpleQueue[Assignment]",
     events: "queue.SimpleQueue[Event]",
-    stopping: threading.Event,
+    enough: threading.Event,
 ) -> None:
-    while not stopping.is_set():
+    while not enough.is_set():
         try:
             assignment = waiting.get_nowait()
         except queue.Empty:
@@ -132,14 +145,12 @@ def _serve(
 def _stop(workers: Sequence[_WorkerProcess], threads: Sequence[threading.Thread]) -> None:
     """Ask for a save; those who do not listen are ended."""
     for worker in workers:
-        worker.interrupt()
-    try:
-        for thread in threads:
-            thread.join(PATIENCE)
-    except KeyboardInterrupt:  # a second Ctrl-C
-        pass
+        worker.stop(signal.SIGINT)
+    deadline = time.monotonic() + PATIENCE
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
     for worker in workers:
-        worker.interrupt(signal.SIGKILL)
+        worker.stop(signal.SIGKILL)
 
 
 def read_jobs(text: str | None) -> int:
