@@ -1,4 +1,6 @@
+import hashlib
 import os
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -7,17 +9,17 @@ import numpy as np
 import pytest
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.data import load_dataset
+from fedseq.data import load_dataset, published
 from fedseq.data.dataset import Arrays
 
 from .builders import (
     CIFAR_FOLDERS,
     CIFAR_LABELS,
+    Trap,
     assert_same,
     cifar_batches,
     encode,
     expect_archive,
-    python2_batch,
     small_cifar,
     write_archive,
     write_batches,
@@ -29,17 +31,17 @@ Place = Callable[[pytest.MonkeyPatch, Path, str, Arrays], Path]  # puts the data
 
 
 def _archive(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, arrays: Arrays) -> Path:
-    expect_archive(monkeypatch, name, write_archive(folder, name, cifar_batches(name, arrays)))
+    expect_archive(monkeypatch, name, write_archive(folder, name, cifar_batches(monkeypatch, name, arrays)))
     return folder
 
 
 def _extracted(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, arrays: Arrays) -> Path:
-    write_batches(folder / CIFAR_FOLDERS[name], cifar_batches(name, arrays))
+    write_batches(folder / CIFAR_FOLDERS[name], cifar_batches(monkeypatch, name, arrays))
     return folder
 
 
 def _the_extracted_folder_itself(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, arrays: Arrays) -> Path:
-    return write_batches(folder / CIFAR_FOLDERS[name], cifar_batches(name, arrays))
+    return write_batches(folder / CIFAR_FOLDERS[name], cifar_batches(monkeypatch, name, arrays))
 
 
 def _parquet(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, arrays: Arrays) -> Path:
@@ -138,16 +140,37 @@ def test_missing_test_parquet_is_named(tmp_path: Path, monkeypatch: pytest.Monke
         load_dataset("cifar10", folder)
 
 
-def test_archive_with_the_wrong_digest_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_archive(tmp_path, "cifar10", cifar_batches("cifar10", small_cifar(monkeypatch, "cifar10")))
-    with pytest.raises(FedSeqError, match=r"cifar-10-python\.tar\.gz is damaged.*expected 170498071 with c58f30108f71"):
+@pytest.mark.parametrize("packed", [False, True], ids=["extracted", "archive"])
+def test_a_pickle_without_the_published_digest_is_not_opened(
+    packed: bool, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = tmp_path / "trace"
+    batches = cifar_batches(monkeypatch, "cifar10", small_cifar(monkeypatch, "cifar10"))
+    batches["data_batch_4"] = pickle.dumps({"data": Trap(trace)}, 2)
+    if packed:
+        write_archive(tmp_path, "cifar10", batches)
+    else:
+        write_batches(tmp_path, batches)
+    with pytest.raises(FedSeqError, match=r"data_batch_4 is not the published batch.* npz:FILE or parquet:FILE"):
         load_dataset("cifar10", tmp_path)
+    assert not trace.exists()
+    assert not cache.exists()
+    pickle.loads(batches["data_batch_4"])
+    assert trace.exists()  # the attack is real
+
+
+def test_the_published_digests_are_those_that_torchvision_knows_too() -> None:
+    """Of which one cannot be derived here, as the files are not; so that none is changed by accident."""
+    digests = ":".join(digest for batches in published.CIFAR_MD5.values() for digest in batches.values())
+    assert hashlib.sha256(digests.encode()).hexdigest()[:16] == "1bcaaa87e953d397"
 
 
 def test_truncated_archive_is_refused_even_if_its_digest_is_expected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive = write_archive(tmp_path, "cifar10", cifar_batches("cifar10", small_cifar(monkeypatch, "cifar10")))
+    archive = write_archive(
+        tmp_path, "cifar10", cifar_batches(monkeypatch, "cifar10", small_cifar(monkeypatch, "cifar10"))
+    )
     os.truncate(archive, archive.stat().st_size // 2)
     expect_archive(monkeypatch, "cifar10", archive)
     with pytest.raises(FedSeqError, match=r"cifar-10-python\.tar\.gz is damaged or incomplete"):
@@ -155,10 +178,10 @@ def test_truncated_archive_is_refused_even_if_its_digest_is_expected(
 
 
 def test_archive_without_a_batch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = cifar_batches("cifar10", small_cifar(monkeypatch, "cifar10"))
+    batches = cifar_batches(monkeypatch, "cifar10", small_cifar(monkeypatch, "cifar10"))
     del batches["data_batch_2"]
     expect_archive(monkeypatch, "cifar10", write_archive(tmp_path, "cifar10", batches))
-    with pytest.raises(FedSeqError, match="cifar-10-batches-py/data_batch_2 is missing"):
+    with pytest.raises(FedSeqError, match="no cifar-10-batches-py/data_batch_2"):
         load_dataset("cifar10", tmp_path)
 
 
@@ -243,19 +266,11 @@ def test_absent_class_is_refused(place: Place, tmp_path: Path, monkeypatch: pyte
         load_dataset("cifar10", tmp_path)
 
 
-@pytest.mark.parametrize(("place", "message"), [(_extracted, "number from 0 to 9"), (_parquet, "run from 0 to 10")])
+@pytest.mark.parametrize(("place", "message"), [(_extracted, "run from 0 to 10"), (_parquet, "run from 0 to 10")])
 def test_label_out_of_range_is_refused(
     place: Place, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrays = small_cifar(monkeypatch, "cifar10")
     place(monkeypatch, tmp_path, "cifar10", arrays._replace(y_train=np.where(arrays.y_train == 7, 10, arrays.y_train)))
     with pytest.raises(FedSeqError, match=message):
-        load_dataset("cifar10", tmp_path)
-
-
-def test_batch_with_fewer_bytes_for_each_picture_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arrays = small_cifar(monkeypatch, "cifar10")
-    batch = python2_batch(arrays.x_test[:, :1], arrays.y_test, "labels")
-    write_batches(tmp_path, cifar_batches("cifar10", arrays) | {"test_batch": batch})
-    with pytest.raises(FedSeqError, match=r"test_batch: no array 'data' with 3072 bytes"):
         load_dataset("cifar10", tmp_path)

@@ -1,11 +1,7 @@
-"""Small files that ask for hours or gigabytes: one sentence each, in a process that is allowed neither."""
+"""Small files that ask for hours or gigabytes: one sentence each."""
 
 import os
-import resource
 import struct
-import subprocess
-import sys
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -16,46 +12,7 @@ from PIL import Image
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.data import load_dataset
-from fedseq.data.images import open_image
-from fedseq.data.unpickle import load_batch
-
-HUGE_BYTEARRAY = b"\x80\x05\x96" + struct.pack("<Q", 3 * 10**9) + b"."  # 12 bytes that ask for 3 GB
-DOUBLED = b"\x80\x02}N" + b"2\x86" * 61 + b"Ns."  # 2**61 times nothing, as a key to look up
-DOUBLED_BY_MEMO = b"\x80\x02}N" + b"q\x00h\x00\x86" * 61 + b"Ns."
-IN_ONE_GO = b"\x80\x02(N" + b"q\x00h\x00\x86" * 61 + b"Nd."
-AS_A_TYPE = b"\x80\x02}(X\x04\0\0\0datacnumpy\ndtype\nN" + b"q\x00h\x00\x86" * 61 + b"\x85Ru."
-# A text of a megabyte, made into bytes two thousand times.
-ENCODED_AGAIN = (
-    b"\x80\x02](X" + struct.pack("<I", 10**6) + b"x" * 10**6 + b"q\x00X\x06\0\0\0latin1q\x01"
-    + b"c_codecs\nencode\nh\x00h\x01\x86R" * 2000 + b"e."
-)  # fmt: skip
-
-
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (20, 20))  # seconds; starting Python takes most of one
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("raw", [HUGE_BYTEARRAY, DOUBLED, DOUBLED_BY_MEMO, IN_ONE_GO, AS_A_TYPE])
-def test_a_few_bytes_of_a_batch_take_no_time(raw: bytes, tmp_path: Path) -> None:
-    assert len(raw) < 500
-    for batch in ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"):
-        (tmp_path / batch).write_bytes(raw)
-    words = [sys.executable, "-m", "fedseq", "partition", "--dataset", "cifar10", "--data-dir", str(tmp_path)]
-    ended = subprocess.run(words, capture_output=True, text=True, preexec_fn=_limit, timeout=100)
-    assert ended.returncode == 2, ended.stderr
-    assert "data_batch_1: not a data batch" in ended.stderr
-
-
-@pytest.mark.parametrize("raw", [HUGE_BYTEARRAY, ENCODED_AGAIN])
-def test_a_batch_takes_no_more_memory_than_it_has(raw: bytes) -> None:
-    tracemalloc.start()
-    try:
-        with pytest.raises(FedSeqError, match="not a data batch"):
-            load_batch(raw, "batch")
-        assert tracemalloc.get_traced_memory()[1] < 4 * len(raw) + 10**6
-    finally:
-        tracemalloc.stop()
+from fedseq.data.pictures import open_image
 
 
 def test_a_program_in_the_place_of_a_picture_is_not_opened(tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ def test_people_are_held_out_whole_whoever_the_clients_are(tmp_path: Path) -> No
         ("who,age,label", ["a,1,0", "a,2,1"], {"clients_by": "who", "holdout_by": "clients"}, "one who alone"),
         ("who,age,label", ["a,1,0", "b,2,1"], {"clients_by": "who", "holdout_by": "clients"}, "in the test set alone"),
         ("who,age,label", ["a,1,0", "b,2,1"], {"clients_by": "who"}, "leaves no example .* to test with"),
-        ("age,label", ["1,0", "2,1"], {"holdout_by": "clients"}, "--holdout-by clients needs clients that exist"),
+        ("age,label", ["1,0", "2,1"], {"holdout_by": "clients"}, "--holdout-by clients needs real clients"),
     ],
 )
 def test_bad_tables_get_one_sentence(

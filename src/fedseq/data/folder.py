@@ -14,7 +14,7 @@ import numpy as np
 from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.data.cache import cached
 from fedseq.data.dataset import Arrays, Column, Dataset, Progress, Wanted, half_scaled
-from fedseq.data.images import Encoded, common_format, decode_all
+from fedseq.data.pictures import Encoded, common_format, decode_all
 
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif"}
 CLIENT_COLUMN = "folder"  # what --clients-by says of folders by client

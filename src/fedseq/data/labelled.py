@@ -19,10 +19,10 @@ from fedseq.basics.errors import MANY, FedSeqError, unknown
 from fedseq.data.cache import cached
 from fedseq.data.dataset import Arrays, silent
 from fedseq.data.folder import class_folders, list_pictures, read_listing, require_folder
-from fedseq.data.guard import refuse_web_page
-from fedseq.data.images import common_format, decode_all
 from fedseq.data.npz import check_labels, checked_inputs, member, numbered_classes, opened_npz, refuse_negative
 from fedseq.data.parquet import encoded_pictures, read_labels
+from fedseq.data.pictures import common_format, decode_all
+from fedseq.data.untrusted import refuse_web_page
 
 LABELLED_SOURCES = {
     "npz:FILE": "arrays x and y in one .npz file",

@@ -20,8 +20,8 @@ import numpy as np
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.data.dataset import Arrays, Column, Dataset, Progress, Wanted, half_scaled
-from fedseq.data.guard import refuse_growth, refuse_web_page
 from fedseq.data.natural import column_values
+from fedseq.data.untrusted import refuse_growth, refuse_web_page
 
 _CHANNELS = (1, 3, 4)
 # What numpy raises for damaged files: from the zip archive, the header (parsed as Python literals) or the contents.

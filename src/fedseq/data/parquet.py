@@ -10,41 +10,12 @@ from typing import Any
 import numpy as np
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.data.dataset import Arrays, Progress, check_classes
-from fedseq.data.guard import optional, refuse_growth, refuse_web_page
-from fedseq.data.images import Encoded, decode_all
-from fedseq.options.datasets import DatasetFacts
+from fedseq.data.pictures import Encoded
+from fedseq.data.untrusted import optional, refuse_growth, refuse_web_page
 
 IMAGE_COLUMNS = ("img", "image")
 _BYTES = 8  # of a number, as it is read
 _ROWS_AT_ONCE = 1000  # keeps little more than the decoded pictures in memory
-
-
-def read_parquet(
-    train: tuple[Path, ...],
-    test: tuple[Path, ...],
-    label_columns: tuple[str, ...],
-    facts: DatasetFacts,
-    progress: Progress,
-) -> Arrays:
-    y_train = _checked_labels(train, label_columns, facts, facts.train, "training set")
-    y_test = _checked_labels(test, label_columns, facts, facts.test, "test set")
-    channels, height, width = facts.shape
-    mode = "RGB" if channels == 3 else "L"
-    x = decode_all(encoded_pictures(train + test), facts.train + facts.test, (width, height), mode, progress)
-    return Arrays(x[: facts.train], y_train, x[facts.train :], y_test)
-
-
-def _checked_labels(
-    files: tuple[Path, ...], choices: tuple[str, ...], facts: DatasetFacts, count: int, what: str
-) -> np.ndarray:
-    """Before any picture is decoded, which takes minutes: files of another data set are noticed by their labels."""
-    labels = read_labels(files, choices, count)
-    if len(labels) != count:
-        names = ", ".join(file.name for file in files)
-        raise FedSeqError(f"{files[0].parent}: {names} hold {len(labels)} pictures, expected {count}.")
-    check_classes(facts, f"{files[0].parent}: {what}", labels)
-    return labels
 
 
 def read_labels(files: tuple[Path, ...], choices: tuple[str, ...], limit: int | None = None) -> np.ndarray:

@@ -18,10 +18,10 @@ import numpy as np
 from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.basics.files import open_plain
 from fedseq.data.dataset import Arrays, Column, Dataset, Progress, Wanted, half_scaled
-from fedseq.data.guard import refuse_web_page
 from fedseq.data.labelled import matching, read_pictures
 from fedseq.data.natural import LARGEST_EXACT, column_values, warn_of_merged
 from fedseq.data.parquet import IMAGE_COLUMNS, column_names, read_columns
+from fedseq.data.untrusted import refuse_web_page
 
 Columns = Mapping[str, Sequence[object] | np.ndarray]
 _SEPARATORS = ",;\t"

@@ -90,13 +90,15 @@ CATALOG: dict[str, DatasetFacts] = {
     "digits": DatasetFacts(
         "8x8 handwritten digits, embedded in scikit-learn",
         (1, 8, 8), tuple(_DIGITS.split()), 1437, 360, (0.3055,), (0.3760,),
-        num_clients=100, model="small-cnn", lr=0.03, rounds=60, centralized_epochs=30, reader="fedseq.data.digits:load",
+        num_clients=100, model="small-cnn", lr=0.03, rounds=60, centralized_epochs=30,
+        reader="fedseq.data.from_packages:load_digits",
     ),
     "fashion-mnist": DatasetFacts(
         "28x28 grey pictures of clothes, from IDX files",
         (1, 28, 28), _FASHION, 60_000, 10_000, (0.2860,), (0.3530,),
         num_clients=500, model="lenet5", lr=0.01, rounds=1000, centralized_epochs=50,
-        reader="fedseq.data.published:load", finder="fedseq.data.idx:find", other_forms="the same files unzipped",
+        reader="fedseq.data.published:load", finder="fedseq.data.published:find_fashion_mnist",
+        other_forms="the same files unzipped",
         system_folder="/usr/share/datasets/fashion-mnist",  # Debian's dataset-fashion-mnist
         downloads=(
             _fashion("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26_421_880),
@@ -109,7 +111,7 @@ CATALOG: dict[str, DatasetFacts] = {
         "32x32 colour pictures in 10 classes",
         (3, 32, 32), tuple(_CIFAR10.split()), 50_000, 10_000, _CIFAR_MEAN, _CIFAR_STD,
         num_clients=500, model="lenet5", lr=0.01, rounds=10_000, centralized_epochs=300, augment="crop-flip",
-        reader="fedseq.data.published:load", finder="fedseq.data.cifar:find",
+        reader="fedseq.data.published:load", finder="fedseq.data.published:find_cifar",
         other_forms="the extracted folder cifar-10-batches-py, or train*.parquet and test*.parquet from Hugging Face",
         downloads=_cifar("cifar-10", "c58f30108f718f92721af3b95e74349a", 170_498_071),
     ),
@@ -117,7 +119,7 @@ CATALOG: dict[str, DatasetFacts] = {
         "32x32 colour pictures in 100 classes",
         (3, 32, 32), tuple(_CIFAR100.split()), 50_000, 10_000, _CIFAR_MEAN, _CIFAR_STD,
         num_clients=500, model="lenet5", lr=0.01, rounds=20_000, centralized_epochs=300, augment="crop-flip",
-        reader="fedseq.data.published:load", finder="fedseq.data.cifar:find",
+        reader="fedseq.data.published:load", finder="fedseq.data.published:find_cifar",
         other_forms="the extracted folder cifar-100-python, or train*.parquet and test*.parquet from Hugging Face",
         downloads=_cifar("cifar-100", "eb9058c3a382ffc7106e4002c42a8d85", 169_001_437),
     ),
@@ -126,13 +128,14 @@ CATALOG: dict[str, DatasetFacts] = {
         (6, 100), ("pendulum", "abduction", "forward elevation", "internal rotation", "external rotation",
                    "trapezius extension", "upright row"), 2369, 0, (), (),
         num_clients=140, model="cnn1d", lr=0.1, rounds=60, centralized_epochs=20,
-        columns=("session", "person", "side"), holdout=0.3, holdout_by="person", reader="fedseq.data.smartwatch:load",
+        columns=("session", "person", "side"), holdout=0.3, holdout_by="person",
+        reader="fedseq.data.from_packages:load_smartwatch",
     ),
     "vowels": DatasetFacts(
         "nine speakers of Japanese vowels, to tell apart by voice; pip install --no-deps aeon",
         (12, 29), tuple(f"speaker {number}" for number in range(1, 10)), 270, 370, (), (),
         num_clients=9, model="cnn1d", lr=0.05, rounds=60, centralized_epochs=30,
-        columns=("speaker",), reader="fedseq.data.vowels:load",
+        columns=("speaker",), reader="fedseq.data.from_packages:load_vowels",
     ),
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fedseq.basics.errors import FedSeqError, in_short
 from fedseq.basics.files import write_atomically
-from fedseq.data.guard import optional
+from fedseq.data.untrusted import optional
 from fedseq.runs.card import KEY, ModelCard
 from fedseq.runs.folder import refuse_to_write
 from fedseq.runs.prediction import OwnModel, load_trained

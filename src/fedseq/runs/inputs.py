@@ -8,8 +8,8 @@ import numpy as np
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.data.folder import pictures_below
-from fedseq.data.images import decode_resized
 from fedseq.data.npz import read_array
+from fedseq.data.pictures import decode_resized
 from fedseq.runs.card import ModelCard
 
 ARRAYS = (".npy", ".npz")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.data import idx, load_dataset
+from fedseq.data import load_dataset, published
 from fedseq.data.dataset import Arrays
 
 from .builders import assert_same, idx_contents, random_arrays, shrink, write_idx
@@ -27,7 +27,7 @@ def arrays(monkeypatch: pytest.MonkeyPatch) -> Arrays:
 def folder(arrays: Arrays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path / "data"
     for stem, digest in write_idx(place, arrays).items():
-        monkeypatch.setitem(idx.SHA256, stem, digest)
+        monkeypatch.setitem(published.IDX_SHA256, stem, digest)
     return place
 
 
@@ -116,7 +116,7 @@ def test_labels_out_of_range_are_refused_even_with_the_right_digest(
     folder: Path, arrays: Arrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contents = idx_contents(arrays.y_train + 1)
-    monkeypatch.setitem(idx.SHA256, LABELS, hashlib.sha256(contents).hexdigest())
+    monkeypatch.setitem(published.IDX_SHA256, LABELS, hashlib.sha256(contents).hexdigest())
     (folder / f"{LABELS}.gz").write_bytes(gzip.compress(contents))
     with pytest.raises(FedSeqError, match="labels run from 1 to 10, expected 0 to 9"):
         load_dataset("fashion-mnist", folder)

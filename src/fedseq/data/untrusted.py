@@ -1,6 +1,5 @@
 """Checks on files that came from elsewhere, and the optional libraries that read them."""
 
-import hashlib
 import importlib
 from pathlib import Path
 from types import ModuleType
@@ -28,11 +27,6 @@ def refuse_growth(path: Path, packed: int, size: int) -> None:
     """Zeros, a thousandth of their size in a file, could fill any memory. Data does not shrink to a hundredth."""
     if size > max(_LARGE, _DENSEST * packed):
         raise FedSeqError(f"{path} would grow from {packed / 1e6:.3g} MB to {size / 1e9:.3g} GB: that is no data.")
-
-
-def md5(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def optional(module: str, *, extra: str = "data") -> ModuleType:

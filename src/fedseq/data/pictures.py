@@ -11,7 +11,7 @@ import numpy as np
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.data.dataset import Progress
-from fedseq.data.guard import optional
+from fedseq.data.untrusted import optional
 
 Encoded = tuple[Path | BinaryIO, str]  # a picture, and what to call it when something is wrong with it
 _PROGRESS_EVERY = 500
