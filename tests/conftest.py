@@ -1,11 +1,20 @@
-"""Every test has a folder of its own and leaves the user's cache alone. Kernels are compiled once for all of them."""
+"""Every test has a folder of its own and leaves the user's cache alone. Kernels are compiled once for all of them.
+
+What a test starts dies with the test run, also if that is killed: see `watch`.
+"""
 
 import os
+import secrets
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import watchdog
+from fedseq.basics.processes import end_with_parent
 from fedseq.models import kernels
 
 COMPILED = pytest.StashKey[Path]()
@@ -16,9 +25,26 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
     config.stash[COMPILED] = config.cache.mkdir("fedseq")
     os.environ["FEDSEQ_CACHE"] = str(config.stash[COMPILED])
+    os.register_at_fork(after_in_child=_end_with_us)
     if not hasattr(config, "workerinput"):
+        watch()
         kernels.load()
         kernels.available()
+
+
+def watch() -> None:
+    """A process looks whether we are there, and ends all that inherited our mark when we are not."""
+    before, mark = os.environ.get(watchdog.VARIABLE), secrets.token_hex(8)
+    subprocess.Popen(
+        [sys.executable, watchdog.__file__, str(os.getpid()), mark], start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    os.environ[watchdog.VARIABLE] = f"{before}:{mark}" if before else mark  # of a test run within a test: both
+
+
+def _end_with_us() -> None:
+    """A process that was forked, and is no other program, shows the environment that this one had at its start."""
+    end_with_parent(os.getppid(), signal.SIGKILL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
