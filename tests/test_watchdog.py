@@ -43,7 +43,7 @@ def test_what_tests_started_dies_with_them(federation: bool, tmp_path: Path, pyt
     ready, mark = tmp_path / "ready", secrets.token_hex(8)
     test = tmp_path / "test_endless.py"
     test.write_text(ENDLESS.format(federation=federation, port=port, ready=str(ready)))
-    words = ["-m", "pytest", "-p", "conftest", "-o", f"cache_dir={pytestconfig.getini('cache_dir')}", test]
+    words = ["-m", "pytest", "-p", "conftest", "-o", f"cache_dir={pytestconfig.getini('cache_dir')}", str(test)]
     paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     marks = f"{os.environ[watchdog.VARIABLE]}:{mark}"
     running = subprocess.Popen(

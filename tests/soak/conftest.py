@@ -1,4 +1,7 @@
-"""The soak is run by `make soak`; every piece tells what it did, how often, and what came of it."""
+"""The soak is run by `make soak`; every piece tells what it did, how often, and what came of it.
+
+What is marked as slow is run by `make test-all` too, a few times.
+"""
 
 import random
 from collections import Counter
@@ -11,7 +14,7 @@ from .harness import SEED, SOAK
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "soak" in item.path.parts and not SOAK:
+        if "soak" in item.path.parts and not SOAK and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="long: make soak"))
 
 
