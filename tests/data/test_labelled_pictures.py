@@ -112,12 +112,12 @@ def test_empty_folders_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("image", "label"), [("img", "fine_label"), ("image", "label")])
 def test_parquet_of_server_and_client(image: str, label: str, tmp_path: Path) -> None:
-    source = _parquet(tmp_path / "one.parquet", [2, 0, 0], image, label)
+    source = _parquet(tmp_path / "one.parquet", [1, 0, 0], image, label)
     for names in (None, ANIMALS):  # the second is from the cache
         found = load_labelled(source, names)
         _expect(found.x, [RED_FIRST, BLUE_FIRST, RED_FIRST], np.uint8)
-        _expect(found.y, [2, 0, 0], np.int64)
-        assert found.class_names == (names or ("0", "1", "2"))
+        _expect(found.y, [1, 0, 0], np.int64)
+        assert found.class_names == (names or ("0", "1"))
 
 
 def test_several_parquet_files_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_several_parquet_files_in_the_order_of_their_names(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("y", "names", "message"),
     [
-        ([0, -1], None, "the label column has the label -1"),
+        ([0, -1], None, "label has the label -1"),
         ([0, 7], None, "label 7 among 2 examples"),
         ([0, 3], ANIMALS, "label 3, but the server names 3 classes"),
         ([], ANIMALS, "is empty: there are no rows"),

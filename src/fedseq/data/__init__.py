@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from fedseq.basics.errors import FedSeqError, unknown
+from fedseq.data.columns import ClassNames, Labelled, to_dataset, to_labelled
 from fedseq.data.dataset import NOTHING_MORE, Dataset, Progress, Wanted, silent
-from fedseq.data.folder import load_folder
-from fedseq.data.labelled import Labelled, check_labelled_name, expanded, load_labelled
-from fedseq.data.npz import load_npz
-from fedseq.data.table import load_csv, load_parquet
-from fedseq.options.datasets import CATALOG, check_dataset_name
+from fedseq.data.own_files import FILES, LABELLED_FILES
+from fedseq.options.datasets import CATALOG, LABELLED_SOURCES, check_dataset_name
 from fedseq.options.tables import Row
 
 __all__ = [
@@ -21,8 +20,6 @@ __all__ = [
     "load_labelled",
 ]
 
-_OWN_FILES = {"npz": load_npz, "folder": load_folder, "csv": load_csv, "parquet": load_parquet}
-
 
 def load_dataset(
     name: str, data_dir: Path | None = None, progress: Progress = silent, wanted: Wanted = NOTHING_MORE
@@ -34,7 +31,35 @@ def load_dataset(
     """
     check_dataset_name(name)
     kind, _, path = name.partition(":")
-    if kind in _OWN_FILES:
-        return _OWN_FILES[kind](name, expanded(path), wanted, progress)
+    if kind in FILES:
+        return to_dataset(name, FILES[kind](_expanded(path), wanted, progress), wanted)
     read: Callable[..., Dataset] = Row(CATALOG[name].reader).load()
     return read(name, data_dir, wanted, progress)
+
+
+def check_labelled_name(source: str) -> None:
+    """Cheap enough to be called before anything else is done."""
+    kind, _, path = source.partition(":")
+    if kind not in LABELLED_FILES or not path:
+        raise unknown("set of examples", source, LABELLED_SOURCES)
+
+
+def load_labelled(source: str, class_names: ClassNames | None = None, features: str = "float32") -> Labelled:
+    """Reads one set, with features of this type.
+
+    `class_names` are those that the server names; without them, the set itself says what they are. A client is told
+    them, since it may lack some: its folders are looked up among them, and its numbers count from the first.
+    """
+    check_labelled_name(source)
+    kind, _, place = source.partition(":")
+    try:
+        return to_labelled(LABELLED_FILES[kind](_expanded(place), class_names), class_names, features)
+    except (OSError, MemoryError) as error:  # what the readers do not foresee, such as a folder without permission
+        raise FedSeqError(f"{place} cannot be read: {str(error) or 'it does not fit into memory'}.") from error
+
+
+def _expanded(place: str) -> Path:
+    try:
+        return Path(place).expanduser()
+    except RuntimeError as error:
+        raise FedSeqError(f"{place}: no such user's home is known here. Write out the whole path.") from error

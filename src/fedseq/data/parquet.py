@@ -15,6 +15,7 @@ from fedseq.data.untrusted import optional, refuse_growth, refuse_web_page
 
 IMAGE_COLUMNS = ("img", "image")
 _BYTES = 8  # of a number, as it is read
+_KINDS = {**dict.fromkeys("iuf", "numbers"), "b": "truth values", "M": "times", "m": "durations"}
 _ROWS_AT_ONCE = 1000  # keeps little more than the decoded pictures in memory
 
 
@@ -33,6 +34,8 @@ def _labels(file: Path, choices: tuple[str, ...], limit: int | None) -> np.ndarr
         _check_rows(file, table, len(labels))
     if not np.issubdtype(labels.dtype, np.integer):  # a missing label makes them floating point
         raise FedSeqError(f"{file}: labels must be whole numbers, all of them present; they are {labels.dtype}.")
+    if labels.size and labels.max() > np.iinfo(np.int64).max:
+        raise FedSeqError(f"{file}: label {labels.max()}; number the classes from 0.")
     return labels.astype(np.int64)
 
 
@@ -44,6 +47,14 @@ def column_names(file: Path) -> list[str]:
 def read_columns(files: tuple[Path, ...], names: Sequence[str]) -> dict[str, np.ndarray]:
     """Columns of numbers and words as arrays; what is missing in one becomes NaN or None."""
     parts = [_columns(file, names) for file in files]
+    for file, part in zip(files, parts, strict=True):
+        for name in names:
+            kinds = [_KINDS.get(found[name].dtype.kind, "words") for found in (parts[0], part)]
+            if kinds[0] != kinds[1]:
+                raise FedSeqError(
+                    f"{file}: column '{name}' holds {kinds[1]}, and in {files[0].name} {kinds[0]}. "
+                    "Give it one type in all files."
+                )
     return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
 

@@ -146,6 +146,12 @@ FILE_SOURCES = {
     "parquet:FILE": "the same as a parquet file; or pictures as Hugging Face stores them",
 }
 
+LABELLED_SOURCES = {  # one set of labelled examples: a client's of a real federation, or the server's to test with
+    "npz:FILE": "arrays x and y in one .npz file",
+    "folder:DIR": "pictures in DIR/CLASS/*",
+    "parquet:FILE": "pictures and labels as Hugging Face stores them; * in the name stands for several files",
+}
+
 
 def check_dataset_name(name: str) -> None:
     """Cheap enough to be called before anything else is done."""

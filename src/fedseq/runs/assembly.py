@@ -16,8 +16,8 @@ from fedseq.basics import seeds
 from fedseq.basics.errors import MANY, FedSeqError, in_short, is_out_of_memory
 from fedseq.data import Dataset, load_dataset
 from fedseq.data.dataset import Scaling, Wanted
-from fedseq.data.natural import CLIENTS, EXAMPLES, client_indices, settle
 from fedseq.data.partition import partition_clients
+from fedseq.data.real_clients import CLIENTS, EXAMPLES, client_indices, settle
 from fedseq.models import default_model, kernels, model_factory
 from fedseq.options.conditions import CONFIDENCE, EXEMPLARS
 from fedseq.options.config import Config

@@ -11,9 +11,9 @@ from torch import nn
 from fedseq.algorithms.base import Algorithm
 from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError, unknown
+from fedseq.data.columns import Stored, column_values, to_dataset
 from fedseq.data.dataset import Column, Dataset, Wanted
-from fedseq.data.natural import CLIENTS, EXAMPLES, client_indices, column_values, settle
-from fedseq.data.table import from_columns
+from fedseq.data.real_clients import CLIENTS, EXAMPLES, client_indices, settle
 from fedseq.options.config_files import coerce
 from fedseq.options.grammar import CENTRALIZED
 from fedseq.runs.bring_your_own import federate_indexed
@@ -71,7 +71,7 @@ def _from_columns(data: Any, clients_by: Any, label: str, holdout_by: str) -> Da
             raise unknown("column", name, columns)
     arrays = [name for name, values in columns.items() if values.ndim > 1]
     if not arrays:
-        return from_columns(WHERE, WHERE, columns, Wanted(asked, label))
+        return to_dataset(WHERE, Stored(WHERE, columns), Wanted(asked, label))
     x = columns[arrays[0]].astype(np.float32) / (255 if columns[arrays[0]].dtype == np.uint8 else 1)
     return _dataset(x, column_values(WHERE, label, columns[label]), {name: columns[name] for name in asked})
 

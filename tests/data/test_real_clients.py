@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedseq.basics.errors import FedSeqError
+from fedseq.data.columns import column_values
 from fedseq.data.dataset import Dataset
-from fedseq.data.natural import column_values
 from fedseq.options.resolve import resolve
 from fedseq.runs.assembly import deal, read_dataset
 from fedseq.training.reporter import QUIET
@@ -252,7 +252,7 @@ def test_ordinary_columns_are_read_without_a_word(tmp_path: Path, recwarn: pytes
     _column(tmp_path, "csv", np.random.default_rng(0).random(10_000).tolist())
     constant = _column(tmp_path, "csv", [0.1] * 50)
     assert not constant.scaled(constant.x_train).any()
-    assert not recwarn.list
+    assert not [str(one.message) for one in recwarn.list]
 
 
 def test_people_are_held_out_whole_whoever_the_clients_are(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_people_are_held_out_whole_whoever_the_clients_are(tmp_path: Path) -> No
     [
         ("who,age,label", ["a,1,0", ",2,1", "b,3,0"], {"clients_by": "who"}, "example 2 has no who"),
         ("who,age,label", ["a,1,0", "b,old,1"], {"clients_by": "who"}, "'age' has 'old' for example 2"),
-        ("who,age,label", ["a,1,0", "b,,1"], {"clients_by": "who"}, "'age' has '' for example 2"),
+        ("who,age,label", ["a,1,0", "b,,1"], {"clients_by": "who"}, "'age' has no value for example 2"),
         ("who,age,label", ["a,1,0", "b,inf,1"], {"clients_by": "who"}, "must be finite numbers"),
         ("who,age,label", ["a,1,0", "b,1e39,1"], {"clients_by": "who"}, "'1e39' for example 2.* of at most 3.4e.38"),
         ("who,age,label", ["a,1,0", "b,2"], {"clients_by": "who"}, "row 2 has 2 values, and there are 3 columns"),
@@ -341,3 +341,111 @@ def test_what_deals_examples_has_no_effect_on_clients_that_exist(option: str) ->
 def test_clients_by_has_no_effect_on_data_without_columns() -> None:
     with pytest.raises(FedSeqError, match="--clients-by has no effect in this run: it is for npz:"):
         resolve({"dataset": "digits", "clients_by": "who"})
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (["1", "1.0", "0"], ("0", "1")),  # one class
+        (["10.0", "9.0", "9.0"], ("9", "10")),
+        (["no", "yes", "no"], ("no", "yes")),
+        (['"NA"', "DE", "DE"], ("DE", "NA")),  # Namibia, quoted
+        (['"null"', '"nan"', '"nan"'], ("nan", "null")),
+        (["007", "7", "7"], ("007", "7")),  # which nobody takes for numbers
+        (["1.5", "2.5", "1.5"], ("1.5", "2.5")),
+    ],
+)
+def test_classes_of_a_csv_file_are_what_a_reader_expects(
+    tmp_path: Path, labels: list[str], names: tuple[str, ...]
+) -> None:
+    rows = [f"{label},{age},{number}" for number, (label, age) in enumerate(zip(labels * 4, range(12), strict=True))]
+    dataset, _ = _read(dataset=_csv(tmp_path / "a.csv", "label,age,dose", rows), holdout=0.25, num_clients=1)
+    assert dataset.class_names == names
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (["NA", "DE", "DE"], "example 1 has no label.* unless in quotes"),
+        (["a", "nan", "b"], "example 2 has no label"),
+        (["a", "b", " null "], "example 3 has no label"),
+        (["1.5", "1.50", "2"], "label is '1.5' and '1.50', which are one number"),
+    ],
+)
+def test_labels_that_are_missing_or_ambiguous_are_refused(tmp_path: Path, labels: list[str], words: str) -> None:
+    source = _csv(tmp_path / "a.csv", "label,age", [f"{label},{age}" for age, label in enumerate(labels)])
+    with pytest.raises(FedSeqError, match=words):
+        _read(dataset=source, holdout=0.3, num_clients=1)
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "columns"),
+    [
+        ('"age, in years";"label"', "{age};{label}", ("age, in years",)),
+        ('"name, first, last";dose;label', "{age};1;{label}", ("name, first, last", "dose")),
+        ('"two\nlines",label', "{age},{label}", ("two\nlines",)),
+        ('age, "label"', "{age},{label}", ("age",)),
+    ],
+)
+def test_a_quoted_header_reads_right(tmp_path: Path, header: str, row: str, columns: tuple[str, ...]) -> None:
+    rows = [row.format(age=number, label=number % 2) for number in range(8)]
+    dataset, _ = _read(dataset=_csv(tmp_path / "a.csv", header, rows), holdout=0.25, num_clients=1)
+    assert dataset.features == columns
+    assert {*dataset.x_train[:, 0], *dataset.x_test[:, 0]} == set(range(8))
+
+
+def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    with (tmp_path / "a.csv").open("wb") as file:
+        file.write(b"age,label\n1,0\n")
+        file.truncate(30 * 10**9)  # a sparse file
+    with pytest.raises(FedSeqError, match=r"a\.csv has a line of more than 16,777,216 characters"):
+        _read(dataset=f"csv:{tmp_path / 'a.csv'}", holdout=0.3, num_clients=1)
+
+
+def test_parquet_parts_of_different_types_are_refused(tmp_path: Path) -> None:
+    for number, ages in enumerate(([1, 2], ["3", "4"])):
+        pq.write_table(pa.table({"age": ages, "label": [0, 1]}), tmp_path / f"a-{number}.parquet")
+    with pytest.raises(FedSeqError, match=r"a-1\.parquet: column 'age' holds words, and in a-0\.parquet numbers"):
+        _read(dataset=f"parquet:{tmp_path}/a-*.parquet", holdout=0.3, num_clients=1)
+
+
+def test_clients_are_alike_over_parts(tmp_path: Path) -> None:
+    """A whole number is a float beside missing ones of another part, and the same client."""
+    for number, who in enumerate(([1, 2, 1, 2], [1.0, 2.0, 2.0, 1.0])):
+        pq.write_table(pa.table({"who": who, "age": range(4), "label": [0, 1, 1, 0]}), tmp_path / f"a-{number}.parquet")
+    dataset, clients = _read(dataset=f"parquet:{tmp_path}/a-*.parquet", clients_by="who", holdout=0.25)
+    assert dataset.owners is not None
+    assert (dataset.owners.names, len(clients)) == (("1", "2"), 2)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"y": [1, 2, 3, 1]}, "no example has label 0, and the model will have an output for each number from 0 to 3"),
+        ({"y": [0, 3, 0, 3]}, "no example has label 1 and 1 more"),
+    ],
+)
+def test_gaps_between_labels_are_warned_of(tmp_path: Path, arrays: dict[str, Any], words: str) -> None:
+    np.savez(tmp_path / "a.npz", **{"x": np.zeros((4, 2)), **arrays})
+    with pytest.warns(UserWarning, match=words):
+        _read(dataset=f"npz:{tmp_path}/a.npz", holdout=0.5, num_clients=1)
+
+
+def test_a_test_class_that_nobody_holds_is_warned_of(tmp_path: Path) -> None:
+    x = np.zeros((3, 2))
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=[0, 1, 1], x_test=x, y_test=[0, 1, 2])
+    with pytest.warns(UserWarning, match="class 2 is in the test set alone, so that nobody learns it"):
+        _read(dataset=f"npz:{tmp_path}/a.npz", num_clients=1)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"x": np.zeros(4)}, r"x has shape \[4\]; give each example a row of features"),
+        ({"y": np.array([0, 1, 0, 2**63 + 1], np.uint64)}, "label 9223372036854775809 among 4 examples"),
+    ],
+)
+def test_arrays_that_are_no_examples_are_refused(tmp_path: Path, arrays: dict[str, Any], words: str) -> None:
+    np.savez(tmp_path / "a.npz", **{"x": np.zeros((4, 2)), "y": [0, 1, 0, 1], **arrays})
+    with pytest.raises(FedSeqError, match=words):
+        _read(dataset=f"npz:{tmp_path}/a.npz", holdout=0.5, num_clients=1)

@@ -1,45 +1,19 @@
-"""Clients that exist: whose each example is, and who or what is held out for the test.
+"""Real clients: whose each example is, and who or what is held out for the test.
 
 A test set is the source's own, or held out of the examples: a share of the groups that a column makes, such as whole
 clients or people, or a share of each client's examples.
 """
 
-import re
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from fedseq.basics.errors import FedSeqError
+from fedseq.data.columns import warn_of_merged
 from fedseq.data.dataset import Column, Dataset, Owners, Scaling
 
 CLIENTS, EXAMPLES = "clients", "examples"
-LARGEST, LARGEST_EXACT = np.iinfo(np.int64).max, 2**53  # whole numbers; beyond the latter floats are not exact
-MOST_KEPT = 0.95  # of a column's different values: of a million evenly spread numbers, 98 in 100 stay different
-WHOLE = re.compile(r"-?[0-9]{1,18}")
-
-
-def column_values(where: str, name: str, values: Sequence[object] | np.ndarray) -> np.ndarray:
-    """Whole numbers, or else words: what clients are told apart by. Nothing may be missing."""
-    found = np.asarray(values)
-    if found.ndim != 1:
-        raise FedSeqError(f"{where}: {name} has shape {list(found.shape)}; it must name one client for each example.")
-    if found.dtype.kind in "iu" and (found <= LARGEST).all():
-        return found.astype(np.int64)
-    if found.dtype.kind == "f" and (np.abs(found) <= LARGEST_EXACT).all() and (found == np.rint(found)).all():
-        return found.astype(np.int64)
-    if found.dtype.kind in "mM":  # whose values are numbers in Python, or are not, by their precision
-        found = np.where(np.isnat(found), "", found.astype(str))
-    words = np.array(["" if _is_missing(value) else str(value).strip() for value in found.tolist()])
-    if not words.all():
-        raise FedSeqError(f"{where}: example {int(np.argmin(words != '')) + 1} has no {name}; every example needs one.")
-    whole = all(WHOLE.fullmatch(word) and str(int(word)) == word for word in words.tolist())
-    return words.astype(np.int64) if whole else words
-
-
-def _is_missing(value: object) -> bool:
-    return value is None or value != value  # NaN
 
 
 def settle(
@@ -52,8 +26,7 @@ def settle(
         raise FedSeqError(f"{dataset.name} has no test set. Hold out a part of it, for example with --holdout 0.2.")
     if clients_by is not None:
         dataset = replace(dataset, owners=_owners(dataset.name, dataset.columns[clients_by], clients_by))
-    if clients_by is not None or holdout is not None:
-        _check_classes(dataset)
+    _check_classes(dataset, refuse=clients_by is not None or holdout is not None)
     if not dataset.alike:
         return dataset
     dataset = replace(dataset, scale=_scale(dataset))
@@ -120,13 +93,16 @@ def _owners(where: str, column: Column, by: str) -> Owners:
     return Owners(tuple(map(str, names.tolist())), train.astype(np.int64), test)
 
 
-def _check_classes(dataset: Dataset) -> None:
+def _check_classes(dataset: Dataset, refuse: bool) -> None:
     unseen = np.setdiff1d(dataset.y_test, dataset.y_train)
-    if len(unseen):
+    if not len(unseen):
+        return
+    alone = f"{dataset.name}: class {dataset.class_names[unseen[0]]} is in the test set alone, so that nobody"
+    if refuse:
         raise FedSeqError(
-            f"{dataset.name}: class {dataset.class_names[unseen[0]]} is in the test set alone, so that nobody could "
-            "learn it. Hold out less, or others with another --seed, or leave the class out."
+            f"{alone} could learn it. Hold out less, or others with another --seed, or leave the class out."
         )
+    warnings.warn(f"{alone} learns it.", stacklevel=2)
 
 
 def _scale(dataset: Dataset) -> Scaling:
@@ -136,17 +112,6 @@ def _scale(dataset: Dataset) -> Scaling:
     centre, spread, least, most = parts
     constant = least == most  # of which the mean may be rounded, so that it has a spread
     return Scaling(np.where(constant, least, centre), np.where(constant | (spread == 0), 1.0, spread))
-
-
-def warn_of_merged(where: str, name: str, before: int, after: int) -> None:
-    """Say so if many different values of a column have become equal: single precision has a limit at any scale."""
-    if after < MOST_KEPT * before:
-        warnings.warn(
-            f"{where}: column '{name}' has {before} different values, and the model can tell only {after} of them "
-            "apart: the others are too close to each other beside the range of the column. Leave the column out, "
-            "subtract its smallest value, or take logarithms.",
-            stacklevel=2,
-        )
 
 
 def client_indices(owners: Owners) -> list[np.ndarray]:
