@@ -3,6 +3,7 @@
 What a test starts dies with the test run, also if that is killed: see `watch`.
 """
 
+import importlib.util
 import os
 import secrets
 import shutil
@@ -18,6 +19,14 @@ from fedseq.basics.processes import end_with_parent
 from fedseq.models import kernels
 
 COMPILED = pytest.StashKey[Path]()
+
+EXTRAS = {"flower": "flwr", "privacy/test_accountant.py": "dp_accounting", "runs/test_notebook.py": "nbformat"}
+MISSING = {path: package for path, package in EXTRAS.items() if importlib.util.find_spec(package) is None}
+collect_ignore = list(MISSING)
+
+
+def pytest_report_header() -> list[str]:
+    return [f"tests/{path} is skipped: {package} is not installed" for path, package in MISSING.items()]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -15,7 +15,7 @@ import fedseq
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "fedseq"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-FOR_DEVELOPERS = {"dev", "docs"}
+FOR_DEVELOPERS = {"dev", "all", "docs"}
 
 
 def normal(requirement: str) -> str:

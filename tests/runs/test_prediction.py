@@ -220,6 +220,7 @@ def test_unix_times_are_learnt_predicted_and_exported_exactly() -> None:
     )  # fmt: skip
     assert fedseq.read_run("run").metrics[-1]["accuracy"] > 0.8
     export_run("run", "torchscript")
+    pytest.importorskip("onnx")
     export_run("run", "onnx")
     told = json.loads(Path("run/model.json").read_text())
     new = seconds[28:33, None].astype(np.float64)
@@ -293,6 +294,8 @@ def run_torchscript(file: Path, x: np.ndarray) -> np.ndarray:
 ])  # fmt: skip
 def test_an_exported_model_gives_the_same_outputs_in_another_program(run, own, form, name, use) -> None:
     """Of any number of inputs, scaled by the file itself; written by whoever has the weights alone, too."""
+    if form == "onnx":
+        pytest.importorskip("onnx")
     pixels = pictures(7, seed=4)
     assert main(["export", "run", "--format", form]) == 0
     np.testing.assert_allclose(use(run / name, pixels.transpose(0, 3, 1, 2)), by_hand(run, pixels), atol=1e-5)
