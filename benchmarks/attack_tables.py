@@ -1,4 +1,4 @@
-"""Tables of published runs under attack: what `attacks.py` puts into docs/reliability.md."""
+"""Tables of published runs under attack: what `attacks.py` puts into docs/attacks.md."""
 
 import json
 import statistics

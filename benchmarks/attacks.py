@@ -1,7 +1,7 @@
 # ruff: noqa: T201
 """What attackers do to FedSeq, under the gate on size alone, the one that looks at exemplars, the median, and both.
 
-    python benchmarks/attacks.py              # the tables of docs/reliability.md, from the published runs
+    python benchmarks/attacks.py              # the tables of docs/attacks.md, from the published runs
     python benchmarks/attacks.py run SCRATCH  # makes the runs that are not published yet: 15 seconds of a core each
     python benchmarks/attacks.py run SCRATCH --dataset cifar10 --data-dir DIR   # the same for CIFAR-10: minutes each
     python benchmarks/attacks.py run SCRATCH --dataset digits-units   # the median over few and many clients
@@ -44,10 +44,9 @@ from fedseq.training.evaluation import predict
 from fedseq.training.failures import with_trigger
 from fedseq.training.reporter import QUIET
 from fedseq.training.sgd import build
-from pages import insert
+from pages import DOCS, ROOT, fill
 
-ROOT = Path(__file__).parents[1]
-PAGE, RESULTS = ROOT / "docs/reliability.md", ROOT / "results/attacks"
+PAGES, RESULTS = (DOCS / "reliability.md",), ROOT / "results/attacks"
 SHARE = 0.2  # of the clients attack
 
 
@@ -151,20 +150,18 @@ def trigger_works(run: fedseq.Run) -> float:
     return sum(fooled) / int(others.sum())
 
 
-def write_page(page: Path) -> None:
-    """Fill what stands between the markers."""
-    text = page.read_text()
-    tables = {"attacks": accuracy_table, "points lost": loss_table, "refused": refusal_table, "triggers": trigger_table}
-    for grid, names in {"digits": tuple(tables), "cifar10": ("attacks", "points lost", "refused")}.items():
+def tables() -> dict[str, str]:
+    made = {"attacks": accuracy_table, "points lost": loss_table, "refused": refusal_table, "triggers": trigger_table}
+    found = {"units": units_table(list(read_all(RESULTS / "digits-units")))}
+    for grid, names in {"digits": tuple(made), "cifar10": ("attacks", "points lost", "refused")}.items():
         runs = list(read_all(RESULTS / grid))
-        for name in names:
-            text = insert(text, f"{grid} {name}", tables[name](runs))
-    page.write_text(insert(text, "units", units_table(list(read_all(RESULTS / "digits-units")))))
+        found |= {f"{grid} {name}": made[name](runs) for name in names}
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.set_defaults(act=lambda _: write_page(PAGE))
+    parser.set_defaults(act=lambda _: fill(PAGES, tables()))
     commands = parser.add_subparsers()
     commands.add_parser("time").set_defaults(act=print_time)
     run = commands.add_parser("run")

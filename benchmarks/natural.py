@@ -20,10 +20,10 @@ from fedseq.report.figures import COLOURS, plt, save
 from fedseq.report.formats import TextTable, to_markdown
 from fedseq.report.series import stat
 from fedseq.runs.reading import Run, read_all, readable
-from natural_tuning import CENTRAL, RATES, ROOT, STUDIES, Found, Study, best_rate, best_setting, last_round, run, shown
-from pages import insert
+from natural_tuning import CENTRAL, RATES, STUDIES, Found, Study, best_rate, best_setting, last_round, run, shown
+from pages import DOCS, IMAGES, ROOT, fill
 
-PAGE, IMAGES = ROOT / "docs/examples/smartwatch.md", ROOT / "docs/images"
+PAGES = (DOCS / "examples/smartwatch.md",)
 BUDGETS = {"rounds": "at equal rounds", "seconds": "at equal simulated time"}
 
 
@@ -82,15 +82,14 @@ def tuning_table(study: Study, found: Found) -> str:
     return to_markdown(TextTable(["algorithm", "best", *(f"rate {rate:g}" for rate in RATES)], rows, left=2))
 
 
-def write_page(page: Path) -> None:
-    """Fill what stands between the markers of each published data set's tables."""
-    whole = page.read_text()
+def tables() -> dict[str, str]:
+    found = {}
     for study in (study for study in STUDIES.values() if study.tuning.exists()):
-        found = json.loads(study.tuning.read_text())
+        tuned = json.loads(study.tuning.read_text())
         for budget in BUDGETS:
-            whole = insert(whole, f"{study.dataset} {BUDGETS[budget]}", budget_table(study, found, budget))
-        whole = insert(whole, f"{study.dataset} tuning", tuning_table(study, found))
-    page.write_text(whole)
+            found[f"{study.dataset} {BUDGETS[budget]}"] = budget_table(study, tuned, budget)
+        found[f"{study.dataset} tuning"] = tuning_table(study, tuned)
+    return found
 
 
 def draw(folder: Path) -> Iterator[Path]:
@@ -141,8 +140,8 @@ def main() -> None:
             parser.error("say which: smartwatch or vowels")
         run(STUDIES[given.dataset], given.work / given.dataset)
         return  # the page needs both
-    write_page(PAGE)
-    for path in (PAGE, *draw(IMAGES)):
+    fill(PAGES, tables())
+    for path in (*PAGES, *draw(IMAGES)):
         print(path.relative_to(ROOT))  # noqa: T201
 
 

@@ -26,10 +26,9 @@ from fedseq.report.formats import TextTable, to_markdown
 from fedseq.report.series import Stat, stat
 from fedseq.runs.publishing import publish
 from fedseq.runs.reading import Run, read_all, readable
-from pages import insert
+from pages import DOCS, IMAGES, ROOT, fill
 
-ROOT = Path(__file__).parents[1]
-PAGE, IMAGES, RESULTS = ROOT / "docs/privacy.md", ROOT / "docs/images", ROOT / "results/privacy"
+PAGES, RESULTS = (DOCS / "privacy.md",), ROOT / "results/privacy"
 DATASETS: dict[str, dict[str, Any]] = {
     "digits": {"num_clients": 200, "fraction": 0.2, "rounds": 20},
     "fashion-mnist": {"num_clients": 1000, "fraction": 0.1, "rounds": 20},
@@ -150,9 +149,8 @@ def tuning_table() -> str:
     return to_markdown(TextTable(columns, rows, left=3))
 
 
-def write_page(page: Path) -> None:
-    text = insert(page.read_text(), "privacy costs", cost_table())
-    page.write_text(insert(text, "privacy tuning", tuning_table()))
+def tables() -> dict[str, str]:
+    return {"privacy costs": cost_table(), "privacy tuning": tuning_table()}
 
 
 def draw(folder: Path) -> Iterator[Path]:
@@ -179,8 +177,8 @@ def draw(folder: Path) -> Iterator[Path]:
 
 
 def make_page() -> None:
-    write_page(PAGE)
-    for path in (PAGE, *draw(IMAGES)):
+    fill(PAGES, tables())
+    for path in (*PAGES, *draw(IMAGES)):
         print(path.relative_to(ROOT))  # noqa: T201
 
 

@@ -1,4 +1,4 @@
-"""`make results`: the tables and figures of docs/results.md, from the published runs in results/.
+"""`make results`: the tables and figures of docs/results.md, its second page and the README, from the runs in results/.
 
 Nothing is counted here but what `fedseq compare` counts. A number that no run in results/ holds is the paper's, marked
 as such, from its tables as transcribed in fedseq.paper.published.
@@ -21,12 +21,18 @@ from fedseq.report.figures import curves
 from fedseq.report.formats import TextTable, to_markdown
 from fedseq.report.series import make_series, stat
 from fedseq.runs.reading import Run, read_all, read_details, readable
-from pages import insert
+from pages import DOCS, IMAGES, ROOT, fill
 
 MILESTONES = (100, 200, 300)  # rounds at which runs are compared that are too short for the targets
 PAPER_ROUNDS = {"cifar10": 10_000, "cifar100": 20_000}
-ROOT = Path(__file__).parents[1]
-PAGE, IMAGES, RESULTS = ROOT / "docs/results.md", ROOT / "docs/images", ROOT / "results"
+PAGES, RESULTS = (DOCS / "results.md", DOCS / "results-tried.md", ROOT / "README.md"), ROOT / "results"
+HEADLINE = {  # the README's rows: the folder of the runs, and the paper's own name where it is a row of its Table II
+    "FedDyn, the paper's setting": ("cifar10-paper/feddyn-s0", "FedDyn"),
+    "FedSeq + FedDyn, the paper's setting and best": ("cifar10-paper/fedseq-feddyn-s0", "FedSeq + FedDyn"),
+    "FedAvg + FedACG + window, tuned": ("cifar10-record-fedavg", None),
+    "FedSeq + FedACG + window, 10 chains of 10 clients": ("cifar10-chains/chains-of-10", None),
+    "FedSeq + FedACG + window, 2 chains of 50 clients": ("cifar10-record", None),
+}
 
 
 @dataclass(frozen=True)
@@ -86,12 +92,11 @@ PARTS = (
         "cifar10-record",
         "cifar10",
         paper=("FedAvg", "FedDyn", "FedSeq", "FedSeq + FedDyn"),
-        costs=True,
         over=ROUND,
         drawn_beside=(
             "cifar10-record-fedavg",
             "cifar10-controls/fedavg-lr08-s0",
-            *(f"cifar10-paper/{name}-s0" for name in ("fedavg", "fedseq", "fedseq-feddyn")),
+            *(f"cifar10-paper/{name}-s0" for name in ("fedavg", "feddyn", "fedseq", "fedseq-feddyn")),
         ),
     ),
     Part("cifar10-record-fedavg", "cifar10"),
@@ -128,21 +133,23 @@ BY_THE_CLOCK = ("cifar10-record", "cifar10-paper", "cifar10-controls/fedavg-lr08
 
 
 def convergence_table(part: Part) -> str:
-    """Rounds to the paper's targets, and the paper's own below."""
+    """Rounds to the paper's targets, by the first evaluation and by the mean of five; the paper's own below."""
     targets = [f"to {100 * share * part.bound.accuracy:.2f} %" for share in SHARES]
-    columns = ["run", "seeds", "rounds", "accuracy at the end", *targets, "hours, all seeds"]
+    crossed = [cell for target in targets for cell in (target, "mean of 5")]
+    columns = ["run", "seeds", "rounds", "accuracy at the end", *crossed]
     compared = compare(part.runs, part.bound)
     rows = [_convergence_cells(part, row) for row in compared]
-    # Where an average of models is evaluated, the last of them is too. How far a run went, the average decides.
-    ran = {_called(part, row): row.series.rounds_text() for row in compared}
-    raw = [_raw(run) for run in part.runs if "accuracy_raw" in run.metrics[-1]]
-    for row in compare(raw, part.bound) if raw else ():
-        cells = _convergence_cells(part, row)
-        rows.append([f"{cells[0]}, raw model", cells[1], ran[cells[0]], *cells[3:-1], "-"])
+    if not part.by_folder:
+        # Where an average of models is evaluated, the last of them is too. How far a run went, the average decides.
+        ran = {_called(part, row): row.series.rounds_text() for row in compared}
+        raw = [_raw(run) for run in part.runs if "accuracy_raw" in run.metrics[-1]]
+        for row in compare(raw, part.bound) if raw else ():
+            cells = _convergence_cells(part, row)
+            rows.append([f"{cells[0]}, raw model", cells[1], ran[cells[0]], *cells[3:]])
     for name in part.paper:
         published = TABLE_2[part.dataset][name][0]
-        crossed = (str(round_ or "-") for round_, _ in published)
-        rows.append([f"the paper's {name}", "-", str(PAPER_ROUNDS[part.dataset]), "-", *crossed, "-"])
+        cells = [cell for round_, _ in published for cell in (str(round_ or "-"), "-")]
+        rows.append([f"the paper's {name}", "-", str(PAPER_ROUNDS[part.dataset]), "-", *cells])
     return to_markdown(TextTable(columns, rows))
 
 
@@ -151,7 +158,9 @@ def ratio_table(part: Part) -> str:
     rows = compare(part.runs, part.bound)
     reached = [at for at in range(len(SHARES)) if any(stat(row.crossings[at].first) for row in rows)] or [0]
     targets = [f"{100 * SHARES[share] * part.bound.accuracy:.2f} %" for share in reached]
-    columns = ["algorithm", *(cell for target in targets for cell in (f"to {target}: ours", "the paper's", "ratio"))]
+    columns = ["algorithm"]
+    for target in targets:
+        columns += [f"to {target}: the paper", "ours", "ratio", "ours, mean of 5"]
     names = {options["algorithm"]: name for name, options in load_experiment("table1").rows.items()}
     lines = []
     for row in rows:
@@ -162,7 +171,8 @@ def ratio_table(part: Part) -> str:
             ours, (theirs, _) = row.crossings[share].first, published[share]
             mean = None if None in ours else stat(ours)
             ratio = f"{mean.mean / theirs:.2f}" if mean and theirs else "-"
-            cells += [crossing_text(ours, row.series.runs), str(theirs or "-"), ratio]
+            smooth = crossing_text(row.crossings[share].smooth, row.series.runs)
+            cells += [str(theirs or "-"), crossing_text(ours, row.series.runs), ratio, smooth]
         lines.append(cells)
     return to_markdown(TextTable(columns, lines))
 
@@ -222,11 +232,9 @@ def _raw(run: Run) -> Run:
 
 def _convergence_cells(part: Part, row: ComparisonRow) -> list[str]:
     runs = row.series.runs
-    hours = sum(read_details(run.folder).environment["hours"] for run in runs)
     cells = [_called(part, row), str(len(runs)), row.series.rounds_text()]
     cells.append(_text((run.evaluations[-1][1] for run in runs), percent))
-    cells += [crossing_text(crossing.first, runs) for crossing in row.crossings]
-    return [*cells, f"{hours:.1f}"]
+    return cells + [crossing_text(found, runs) for one in row.crossings for found in (one.first, one.smooth)]
 
 
 def _called(part: Part, row: ComparisonRow) -> str:
@@ -244,16 +252,31 @@ def cost_table(part: Part) -> str:
     return to_markdown(TextTable(columns, lines))
 
 
-def write_page(page: Path) -> None:
-    """Fill what stands between the markers of each part's tables."""
-    text = page.read_text()
+def headline_table() -> str:
+    """What 60 % costs, for the README."""
+    columns = ["algorithm", "rounds: the paper", "rounds: ours", "client updates", "moved", "simulated time"]
+    lines = []
+    for name, (folder, published) in HEADLINE.items():
+        runs = runs_in(folder)
+        (row,) = compare(runs, PARTS[0].bound)
+        at = row.crossings[0]
+        paper = str(TABLE_2["cifar10"][published][0][0][0]) if published else "-"
+        cells = ["-", "-", "-"]
+        if at.updates and at.bytes and at.seconds:
+            cells = [f"{at.updates.mean:,.0f}", human_bytes(at.bytes.mean), human_seconds(at.seconds.mean)]
+        lines.append([name, paper, crossing_text(at.first, runs), *cells])
+    return to_markdown(TextTable(columns, lines))
+
+
+def tables() -> dict[str, str]:
+    found = {"headline": headline_table()}
     for part in PARTS:
-        text = insert(text, part.folder, (milestone_table if part.milestones else convergence_table)(part))
+        found[part.folder] = (milestone_table if part.milestones else convergence_table)(part)
         if part.ratios:
-            text = insert(text, f"{part.folder} ratios", ratio_table(part))
+            found[f"{part.folder} ratios"] = ratio_table(part)
         if part.costs:
-            text = insert(text, f"{part.folder} costs", cost_table(part))
-    page.write_text(text)
+            found[f"{part.folder} costs"] = cost_table(part)
+    return found
 
 
 def draw(folder: Path) -> Iterator[Path]:
@@ -265,8 +288,8 @@ def draw(folder: Path) -> Iterator[Path]:
 
 
 def main() -> None:
-    write_page(PAGE)
-    for path in (PAGE, *draw(IMAGES)):
+    fill(PAGES, tables())
+    for path in (*PAGES, *draw(IMAGES)):
         print(path.relative_to(ROOT))  # noqa: T201
 
 
