@@ -84,8 +84,8 @@ def cells(table: str) -> list[list[str]]:
 
 
 def test_rounds_stand_beside_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By hand: the paper's FedSeq needs 594 rounds to 60.00 % and 991 to 68.58 %, 325 to 60.00 % where alpha is 0.5;
-    297 / 594 = 0.50 and 260 / 325 = 0.80. The mean of five: (3 x 0.59 + 0.601 + 0.65) / 5 = 0.604, if there are five."""
+    """By hand: the paper's FedSeq needs 594 rounds to 60 % and 991 to 68.58 %, 325 to 60 % where alpha is 0.5;
+    297 / 594 = 0.50 and 260 / 325 = 0.80. The mean of five: (3 x 0.59 + 0.601 + 0.65) / 5 = 0.604, of five."""
     results = load("results")
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     make_run(tmp_path / "part/seq", {297: 0.61, 500: 0.66}, algorithm="fedseq", alpha=0)
