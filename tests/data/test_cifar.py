@@ -245,7 +245,7 @@ def test_parquet_with_other_columns_is_refused(tmp_path: Path, monkeypatch: pyte
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _parquet(monkeypatch, tmp_path, "cifar10", small_cifar(monkeypatch, "cifar10"))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(FedSeqError, match=r"needs pyarrow.*pip install 'fedseq\[data\]'"):
+    with pytest.raises(FedSeqError, match=r"needs pyarrow.*pip install '\.\[data\]'"):
         load_dataset("cifar10", tmp_path)
 
 

@@ -121,5 +121,5 @@ def test_empty_class_is_named(tmp_path: Path) -> None:
 def test_without_pillow_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = _write(tmp_path)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(FedSeqError, match=r"needs pillow.*pip install 'fedseq\[data\]'"):
+    with pytest.raises(FedSeqError, match=r"needs pillow.*pip install '\.\[data\]'"):
         load_dataset(name)

@@ -78,7 +78,7 @@ def test_an_unknown_column_and_a_missing_file_are_told(tmp_path: Path, monkeypat
 def test_the_smartwatch_federation() -> None:
     """98 sessions of seven people to train on, one exercise each, and three people nobody has seen."""
     if find_spec("seglearn") is None:
-        pytest.skip("pip install 'fedseq[smartwatch]'")
+        pytest.skip("pip install '.[smartwatch]'")
     config = resolve({"dataset": "smartwatch"})
     dataset = read_dataset(config, QUIET)
     clients = deal(config, dataset)

@@ -54,7 +54,7 @@ def test_without_ray_there_is_advice() -> None:
     )
     failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert failed.returncode == 2, failed.stderr
-    assert "pip install 'fedseq[ray]'" in failed.stderr
+    assert "pip install '.[ray]'" in failed.stderr
 
 
 def test_a_cluster_of_our_own_is_closed_to_others_obeys_ctrl_c_and_leaves_nothing(tmp_path: Path) -> None:

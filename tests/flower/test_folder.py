@@ -266,7 +266,7 @@ def test_a_damaged_folder_is_told(tmp_path):
 def test_without_the_extra_it_is_told_how_to_get_it(capsys, monkeypatch):
     monkeypatch.setattr("fedseq.cli.federation.NEEDED", ("no_such_package",))
     assert main(["federation", "init", "fed", "--nodes", "2"]) == 2
-    assert "pip install 'fedseq[flower]'" in capsys.readouterr().err
+    assert "pip install '.[flower]'" in capsys.readouterr().err
 
 
 def test_an_action_is_needed(capsys):

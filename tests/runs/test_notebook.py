@@ -50,7 +50,7 @@ def test_the_metrics_are_a_table_by_round() -> None:
 
 def test_without_pandas_the_table_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(FedSeqError, match=r"pip install 'fedseq\[notebook\]'"):
+    with pytest.raises(FedSeqError, match=r"pip install '\.\[notebook\]'"):
         RUN.frame()
 
 

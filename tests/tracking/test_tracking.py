@@ -34,7 +34,7 @@ def test_a_package_that_is_not_there_is_told_before_the_run(monkeypatch: pytest.
     monkeypatch.setitem(
         TRACKERS, "wandb", TrackerRow("fedseq.tracking.wandb:WeightsAndBiases", package="no_such_package")
     )
-    with pytest.raises(FedSeqError, match=r"pip install 'fedseq\[wandb\]'"):
+    with pytest.raises(FedSeqError, match=r"pip install '\.\[wandb\]'"):
         check_installed(resolve({"track": "wandb"}))
 
 

@@ -51,7 +51,7 @@ def _versions() -> Iterator[list[str]]:
     yield ["extras", ", ".join(f"{name} {version}" for name, version in extras.items() if version) or "none"]
     missing = ", ".join(sorted({EXTRAS[name] for name, version in extras.items() if not version}))
     if missing:
-        yield ["not installed", f"{missing}: pip install 'fedseq[{missing.replace(', ', ',')}]'"]
+        yield ["not installed", f"{missing}: pip install '.[{missing.replace(', ', ',')}]'"]
 
 
 def _version(name: str) -> str | None:

@@ -89,7 +89,7 @@ def main(arguments: Namespace) -> int:
         raise FedSeqError(f"which action? {', '.join(ACTIONS)}. See: fedseq federation --help")
     for package in NEEDED:
         if importlib.util.find_spec(package) is None:
-            raise FedSeqError(f"a federation needs the package {package}: pip install 'fedseq[flower]'")
+            raise FedSeqError(f"a federation needs the package {package}. In FedSeq's folder: pip install '.[flower]'")
     from fedseq.cli import federation_actions
 
     act: Callable[[Namespace], int] = getattr(federation_actions, arguments.action)

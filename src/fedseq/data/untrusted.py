@@ -99,4 +99,4 @@ def optional(module: str, *, extra: str = "data") -> ModuleType:
     except ImportError as error:
         package = {"PIL": "pillow"}.get(module.partition(".")[0], module.partition(".")[0])
         what = "this data" if extra == "data" else f"this {extra}"
-        raise FedSeqError(f"{what} needs {package}, which is missing: pip install 'fedseq[{extra}]'") from error
+        raise FedSeqError(f"{what} needs {package}, which is missing: pip install '.[{extra}]'") from error

@@ -14,7 +14,8 @@ def open_ray(task: Task, config: Config) -> Engine:
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
-        raise FedSeqError("--engine ray needs Ray, which is not installed. Run: pip install 'fedseq[ray]'") from None
+        message = "--engine ray needs Ray, which is not installed. In FedSeq's folder: pip install '.[ray]'"
+        raise FedSeqError(message) from None
     return RayEngine(task, config.ray_address, config.workers)
 
 

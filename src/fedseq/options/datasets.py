@@ -124,7 +124,7 @@ CATALOG: dict[str, DatasetFacts] = {
         downloads=_cifar("cifar-100", "eb9058c3a382ffc7106e4002c42a8d85", 169_001_437),
     ),
     "smartwatch": DatasetFacts(
-        "shoulder exercises with a smartwatch: 10 people, 140 sessions; pip install 'fedseq[smartwatch]'",
+        "shoulder exercises with a smartwatch: 10 people, 140 sessions; pip install '.[smartwatch]'",
         (6, 100), ("pendulum", "abduction", "forward elevation", "internal rotation", "external rotation",
                    "trapezius extension", "upright row"), 2369, 0, (), (),
         num_clients=140, model="cnn1d", lr=0.1, rounds=60, centralized_epochs=20,

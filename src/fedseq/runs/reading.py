@@ -78,7 +78,7 @@ class Run:
         return load(RunFolder(self.folder).checked_weights(best))
 
     def frame(self) -> "DataFrame":
-        """The metrics as a pandas table with a row for each round (`pip install 'fedseq[notebook]'`)."""
+        """The metrics as a pandas table with a row for each round (`pip install '.[notebook]'`)."""
         return as_frame(self.metrics)
 
     def __repr__(self) -> str:

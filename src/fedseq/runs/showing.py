@@ -21,7 +21,7 @@ def as_frame(metrics: Sequence[dict[str, Any]]) -> "DataFrame":
     try:
         import pandas
     except ImportError as error:
-        raise FedSeqError("run.frame() needs pandas, which is missing: pip install 'fedseq[notebook]'") from error
+        raise FedSeqError("run.frame() needs pandas, which is missing: pip install '.[notebook]'") from error
     return pandas.DataFrame(metrics, columns=None if metrics else ["round"]).set_index("round")
 
 

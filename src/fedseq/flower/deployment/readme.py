@@ -53,7 +53,7 @@ def _many_machines(federation: Federation) -> str:
     quiet = " ".join(f"{name}={value}" for name, value in commands.QUIET.items())
     return f"""## On many machines
 
-Every machine needs `pip install 'fedseq[flower]'`, of the same version.
+Every machine needs the same version of FedSeq: `pip install '.[flower]'` in its source folder.
 
 ### 1. The SuperLink, on the server's machine
 

@@ -118,7 +118,7 @@ def main() -> None:
     let_apps_start_slowly()
     outermost: Any = app._get_middleware()[0].cls
     if outermost is not NodesOnly:  # another version of Flower: rather nothing than an open door
-        sys.exit("this version of Flower cannot be restricted to its nodes. Use the one that fedseq[flower] installs.")
+        sys.exit("this version of Flower cannot be restricted to its nodes. Use the one of FedSeq's extra flower.")
     flower_superlink()
 
 
