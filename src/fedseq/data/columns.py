@@ -30,7 +30,7 @@ _CHANNELS = (1, 3, 4)
 
 
 @dataclass(frozen=True)
-class Stored:
+class NamedColumns:
     """What a source holds, as columns of equal length."""
 
     where: str  # named in errors
@@ -50,7 +50,7 @@ class Stored:
         return [(suffix, columns) for suffix, columns in both if columns is not None]
 
 
-def to_dataset(name: str, stored: Stored, wanted: Wanted) -> Dataset:
+def to_dataset(name: str, stored: NamedColumns, wanted: Wanted) -> Dataset:
     label = wanted.label or stored.label
     for _, columns in stored.splits:
         if label not in columns:
@@ -80,7 +80,7 @@ class Labelled:
     class_names: ClassNames
 
 
-def to_labelled(stored: Stored, class_names: ClassNames | None, features: str) -> Labelled:
+def to_labelled(stored: NamedColumns, class_names: ClassNames | None, features: str) -> Labelled:
     """`class_names` are those that the server names; without them, the set itself says what they are."""
     (x,) = _arrays(stored, features)
     (y,), names = _classes(stored, stored.label, [x], class_names)
@@ -120,7 +120,7 @@ def _is_missing(value: object) -> bool:
     return value is None or value != value  # NaN
 
 
-def _asked(stored: Stored, name: str) -> Column:
+def _asked(stored: NamedColumns, name: str) -> Column:
     """A column that clients or what is held out are told by; the test set need not have it."""
     found = []
     for suffix, columns in stored.splits:
@@ -137,7 +137,7 @@ def _asked(stored: Stored, name: str) -> Column:
 
 
 def _classes(
-    stored: Stored, label: str, x: Sequence[np.ndarray], expected: ClassNames | None
+    stored: NamedColumns, label: str, x: Sequence[np.ndarray], expected: ClassNames | None
 ) -> tuple[list[np.ndarray], ClassNames]:
     """The number of each example's class, and what classes are called."""
     given = [(f"{label}{suffix}", columns[label]) for suffix, columns in stored.splits]
@@ -188,7 +188,7 @@ def _numbers_of_classes(where: str, key: str, values: Values) -> np.ndarray:
     return labels
 
 
-def _arrays(stored: Stored, features: str = "float32") -> list[np.ndarray]:
+def _arrays(stored: NamedColumns, features: str = "float32") -> list[np.ndarray]:
     assert stored.inputs is not None
     found = []
     for suffix, columns in stored.splits:

@@ -24,7 +24,7 @@ import numpy as np
 from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.basics.files import open_plain
 from fedseq.data.cache import cached
-from fedseq.data.columns import ClassNames, Stored, Values
+from fedseq.data.columns import ClassNames, NamedColumns, Values
 from fedseq.data.dataset import Arrays, Progress, Wanted, silent
 from fedseq.data.parquet import IMAGE_COLUMNS, column_names, encoded_pictures, read_columns, read_labels
 from fedseq.data.pictures import Encoded, common_format, decode_all
@@ -40,7 +40,7 @@ _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif"}
 CLIENT_COLUMN = "folder"  # what --clients-by says of folders by client
 
 
-def read_csv(path: Path, wanted: Wanted, progress: Progress) -> Stored:
+def read_csv(path: Path, wanted: Wanted, progress: Progress) -> NamedColumns:
     refuse_web_page(path)
     try:
         with open_plain(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
@@ -48,7 +48,7 @@ def read_csv(path: Path, wanted: Wanted, progress: Progress) -> Stored:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise FedSeqError(f"{path} cannot be read as CSV in UTF-8: {error}.") from None
     progress(1, 1, "reading the table")
-    return Stored(str(path), columns)
+    return NamedColumns(str(path), columns)
 
 
 def _parse(path: Path, text: io.TextIOWrapper) -> dict[str, Values]:
@@ -98,23 +98,23 @@ def _cell(value: str) -> str | None:
     return value.removeprefix(_QUOTED)
 
 
-def read_npz(path: Path, wanted: Wanted, progress: Progress) -> Stored:
+def read_npz(path: Path, wanted: Wanted, progress: Progress) -> NamedColumns:
     refuse_web_page(path)
     with opened_npz(path) as stored:
         array = partial(array_of, path, stored)
         if {"x", "y"} <= set(stored.files) and "x_train" not in stored.files:
             train = {key: array(key) for key in ("x", "y", *wanted.columns)}
-            found = Stored(str(path), train, inputs="x", label="y", numbered=True)
+            found = NamedColumns(str(path), train, inputs="x", label="y", numbered=True)
         else:
             train = {key: array(f"{key}_train") for key in ("x", "y", *wanted.columns)}
             tested = [key for key in wanted.columns if f"{key}_test" in stored.files]
             test = {key: array(f"{key}_test") for key in ("x", "y", *tested)}
-            found = Stored(str(path), train, test, "x", "y", numbered=True, suffixes=("_train", "_test"))
+            found = NamedColumns(str(path), train, test, "x", "y", numbered=True, suffixes=("_train", "_test"))
     progress(1, 1, "reading arrays")
     return found
 
 
-def read_npz_pair(path: Path, class_names: ClassNames | None) -> Stored:
+def read_npz_pair(path: Path, class_names: ClassNames | None) -> NamedColumns:
     """Arrays x and y, or the only pair of x_train and y_train or x_test and y_test."""
     refuse_web_page(path)
     with opened_npz(path) as stored:
@@ -129,26 +129,26 @@ def read_npz_pair(path: Path, class_names: ClassNames | None) -> Stored:
             )
         ((x, y),) = pairs
         columns = {key: array_of(path, stored, key) for key in (x, y)}
-        return Stored(str(path), columns, inputs=x, label=y, numbered=True)
+        return NamedColumns(str(path), columns, inputs=x, label=y, numbered=True)
 
 
-def read_parquet(path: Path, wanted: Wanted, progress: Progress) -> Stored:
+def read_parquet(path: Path, wanted: Wanted, progress: Progress) -> NamedColumns:
     files = _matching(path)
     present = column_names(files[0])
     if not set(present) & set(IMAGE_COLUMNS):
-        stored = Stored(str(path), read_columns(files, present))
+        stored = NamedColumns(str(path), read_columns(files, present))
         progress(1, 1, "reading the table")
         return stored
     for name in wanted.columns:
         if name not in present:
             raise FedSeqError(f"{path}: {unknown('column', name, present)}")
     columns = {**read_columns(files, wanted.columns), **_pictures(path, files, wanted.label, progress)}
-    return Stored(str(path), columns, inputs="image", label=wanted.label or "label", numbered=True)
+    return NamedColumns(str(path), columns, inputs="image", label=wanted.label or "label", numbered=True)
 
 
-def read_parquet_pictures(path: Path, class_names: ClassNames | None) -> Stored:
+def read_parquet_pictures(path: Path, class_names: ClassNames | None) -> NamedColumns:
     columns = _pictures(path, _matching(path), None, silent)
-    return Stored(str(path), columns, inputs="image", numbered=True)
+    return NamedColumns(str(path), columns, inputs="image", numbered=True)
 
 
 def _pictures(path: Path, files: tuple[Path, ...], label: str | None, progress: Progress) -> dict[str, Values]:
@@ -181,7 +181,7 @@ def _matching(path: Path) -> tuple[Path, ...]:
     return tuple(files)
 
 
-def read_folder(root: Path, wanted: Wanted, progress: Progress) -> Stored:
+def read_folder(root: Path, wanted: Wanted, progress: Progress) -> NamedColumns:
     """The classes are the sorted names of the folders in train/; by client, test/ may be missing."""
     _require_folder(root)
     for column in wanted.columns:
@@ -201,10 +201,10 @@ def read_folder(root: Path, wanted: Wanted, progress: Progress) -> Stored:
         owners = np.repeat([group.name for group, _, _ in split], [len(numbers) for _, _, numbers in split])
         columns.append({"x": part, "y": y, CLIENT_COLUMN: owners})
     train, test = columns if len(columns) > 1 else (columns[0], None)
-    return Stored(str(root), train, test, inputs="x", label="y", numbered=True, class_names=classes)
+    return NamedColumns(str(root), train, test, inputs="x", label="y", numbered=True, class_names=classes)
 
 
-def read_class_folders(root: Path, class_names: ClassNames | None) -> Stored:
+def read_class_folders(root: Path, class_names: ClassNames | None) -> NamedColumns:
     _require_folder(root)
     present = tuple(place.name for place in _class_folders(root))
     if {"train", "test"} <= set(present) - set(class_names or ()):
@@ -215,7 +215,7 @@ def read_class_folders(root: Path, class_names: ClassNames | None) -> Stored:
             raise FedSeqError(f"{root / name}: {unknown('class', name, names)} The server names the classes.")
     files, labels = _listed(root, names)
     columns = {"x": _decoded(root, files, labels, silent), "y": labels}
-    return Stored(str(root), columns, inputs="x", label="y", numbered=True, class_names=names)
+    return NamedColumns(str(root), columns, inputs="x", label="y", numbered=True, class_names=names)
 
 
 def _require_folder(root: Path) -> None:
@@ -282,9 +282,9 @@ def _check(where: Path, arrays: Arrays, count: int | None = None) -> None:
         raise FedSeqError(f"{where}: the decoded pictures do not match the files.")
 
 
-FILES: dict[str, Callable[[Path, Wanted, Progress], Stored]] = {
+FILES: dict[str, Callable[[Path, Wanted, Progress], NamedColumns]] = {
     "csv": read_csv, "parquet": read_parquet, "npz": read_npz, "folder": read_folder
 }  # fmt: skip
-LABELLED_FILES: dict[str, Callable[[Path, ClassNames | None], Stored]] = {
+LABELLED_FILES: dict[str, Callable[[Path, ClassNames | None], NamedColumns]] = {
     "npz": read_npz_pair, "folder": read_class_folders, "parquet": read_parquet_pictures
 }  # fmt: skip

@@ -11,7 +11,7 @@ from torch import nn
 from fedseq.algorithms.base import Algorithm
 from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError, unknown
-from fedseq.data.columns import Stored, column_values, to_dataset
+from fedseq.data.columns import NamedColumns, column_values, to_dataset
 from fedseq.data.dataset import Column, Dataset, Wanted
 from fedseq.data.real_clients import CLIENTS, EXAMPLES, client_indices, settle
 from fedseq.options.config_files import coerce
@@ -71,7 +71,7 @@ def _from_columns(data: Any, clients_by: Any, label: str, holdout_by: str) -> Da
             raise unknown("column", name, columns)
     arrays = [name for name, values in columns.items() if values.ndim > 1]
     if not arrays:
-        return to_dataset(WHERE, Stored(WHERE, columns), Wanted(asked, label))
+        return to_dataset(WHERE, NamedColumns(WHERE, columns), Wanted(asked, label))
     x = columns[arrays[0]].astype(np.float32) / (255 if columns[arrays[0]].dtype == np.uint8 else 1)
     return _dataset(x, column_values(WHERE, label, columns[label]), {name: columns[name] for name in asked})
 
