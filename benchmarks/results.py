@@ -20,7 +20,7 @@ from fedseq.report.costs import ROUND, human_bytes, human_seconds
 from fedseq.report.figures import curves
 from fedseq.report.formats import TextTable, to_markdown
 from fedseq.report.series import make_series, stat
-from fedseq.runs.reading import Run, read_all, read_details, readable
+from fedseq.runs.reading import Run, read_all, readable
 from pages import DOCS, IMAGES, ROOT, fill
 
 MILESTONES = (100, 200, 300)  # rounds at which runs are compared that are too short for the targets
@@ -193,7 +193,7 @@ def milestone_table(part: Part) -> str:
 
 def _told(run: Run) -> str:
     """The algorithm, how different its clients are, and by whom its superclients were made."""
-    made_by = f", {run.config.grouping}" if read_details(run.folder).superclients else ""
+    made_by = f", {run.config.grouping}" if run.details.superclients else ""
     return f"{run.config.algorithm}, alpha {run.config.alpha:g}{made_by}"
 
 
@@ -208,7 +208,7 @@ def percent(share: float) -> str:
 
 def _quality(run: Run) -> Quality:
     """Of its units: superclients, or clients alone."""
-    details = read_details(run.folder)
+    details = run.details
     units = details.superclients or [[client] for client in range(len(details.label_counts))]
     return quality(np.array(details.label_counts), units)
 

@@ -10,9 +10,10 @@ from types import ModuleType
 
 import pytest
 
+from fedseq.basics.files import digest, read_sums
 from fedseq.options.resolve import resolve
 from fedseq.runs.folder import RunFolder
-from fedseq.runs.reading import Run
+from fedseq.runs.reading import Broken, Run, read
 from fedseq.training.failures import attackers
 
 ROOT = Path(__file__).parents[1]
@@ -66,6 +67,16 @@ def test_every_published_run_is_on_the_page_and_names_no_machine() -> None:
             text = file.read_text()
             assert str(Path.home()) not in text
             assert "data_dir: null" in text or "data_dir" not in text
+
+
+def test_every_published_file_is_as_it_was_published() -> None:
+    for config in load("results").RESULTS.rglob("config.yaml"):
+        folder = config.parent
+        sums = read_sums(folder / "SHA256SUMS") or {}
+        files = {path.name for path in folder.iterdir()} - {"SHA256SUMS"}
+        assert files <= set(sums), "run: benchmarks/published_sums.py"
+        assert all(sums[name] == digest(folder / name) for name in files), f"{folder} was changed"
+        assert not isinstance(read(folder), Broken)
 
 
 def make_run(folder: Path, accuracies: dict[int, float], **options: object) -> RunFolder:

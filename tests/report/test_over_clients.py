@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
 from fedseq.report import page
 from fedseq.report.summary import over_clients, summarise
@@ -44,7 +45,8 @@ def test_what_is_no_distribution_is_left_out(tmp_path: Path) -> None:
     for line, nonsense in zip(lines, ("<b>", [], [2.0], ["a"]), strict=True):
         line["client_accuracies"] = nonsense
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert over_clients(read_run(folder)) is None
+    with pytest.raises(FedSeqError, match=r"line 1 of .*metrics\.jsonl is damaged: client_accuracies"):
+        read_run(folder)
     page.render(summarise([read(folder)]))
 
 

@@ -71,7 +71,7 @@ def damage(kind, folder):
         path = folder / "metrics.jsonl"
         path.write_text(path.read_text() * 2)
     elif kind == "no text":
-        (folder / "metrics.jsonl").write_bytes(b"\xff\xfe\x00")
+        (folder / "metrics.jsonl").write_bytes(b"\xff\xfe\x00\n")
     elif kind == "other version":
         (folder / "config.yaml").write_text("portion: 0.2\n")
         (folder / "environment.json").write_text(json.dumps({"fedseq": "9.9"}))
@@ -85,7 +85,7 @@ def damage(kind, folder):
         ("empty", "no run in it"),
         ("torn in the middle", "line 2"),
         ("rounds go back", "line 5"),
-        ("no text", "cannot read"),
+        ("no text", "line 1"),
         ("other version", "made by fedseq 9.9"),
         ("config is a list", "option: value"),
     ],
@@ -111,9 +111,24 @@ def test_nothing_readable_is_still_a_page(tmp_path):
     assert summarise([])["datasets"] == []
 
 
-def test_side_files_may_be_missing_or_nonsense(runs):
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("clients.json", '{"examples": "many"}'), ("clients.json", '{"examples": [1], "label_counts": [[1], [1]]}'),
+        ("superclients.json", "{"), ("superclients.json", '{"superclients": [[0, 99]]}'), ("timing.jsonl", "{\n"),
+        ("environment.json", "[]"),
+    ],
+)  # fmt: skip
+def test_side_files_that_are_nonsense_are_named(runs, name, content):
+    (runs / "seq" / name).write_text(content)
+    (bad,) = broken(read_all([runs]))
+    assert f"seq/{name}" in bad.reason
+    assert "damaged" in bad.reason
+
+
+def test_side_files_may_be_missing(runs):
     for name in ("clients.json", "superclients.json", "timing.jsonl", "environment.json"):
-        (runs / "seq" / name).write_text("{" if name != "clients.json" else '{"examples": "many"}')
+        (runs / "seq" / name).unlink()
     (run,) = [r for r in summarise(read_all([runs]))["datasets"][0]["runs"] if "fedseq" in r["label"]]
     assert run["superclients"] is None
     assert run["seconds"] == {}

@@ -115,7 +115,8 @@ def test_a_flipped_bit_in_the_model_is_noticed_by_whoever_reads_it_and_healed_by
 def test_checksums_are_such_as_sha256sum_reads(run):
     lines = (run / "SHA256SUMS").read_text().splitlines()
     assert [line.split("  ")[1] for line in lines] == [
-        "clients.json", "superclients.json", "metrics.jsonl", "weights.safetensors",
+        "config.yaml", "environment.json", "clients.json", "superclients.json", "model.json", "metrics.jsonl",
+        "timing.jsonl", "weights.safetensors",
     ]  # fmt: skip
     (run / "SHA256SUMS").write_text("\x00")
     assert fedseq.resume(run).rounds == 3

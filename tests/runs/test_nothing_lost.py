@@ -118,12 +118,13 @@ def test_numbers_that_were_changed_after_the_end_are_not_shown(tmp_path):
     for other in (written.replace('"accuracy": 0.', '"accuracy": 0.9', 1), written.splitlines(keepends=True)[0]):
         metrics.write_text(other)
         found = reading.broken(reading.read_all([folder]))
-        assert found[0].reason.startswith("metrics.jsonl is not what the run wrote")
+        assert found[0].reason.startswith(f"{metrics} is not what the run wrote")
     metrics.write_text(written)
     assert read_run(folder).finished
-    assert reading.read_details(folder).examples
+    assert read_run(folder).details.examples
     clients.write_text(clients.read_text().replace("1", "2", 1))
-    assert not reading.read_details(folder).examples
+    with pytest.raises(FedSeqError, match=r"clients\.json is not what the run wrote"):
+        _ = read_run(folder).details
 
 
 def test_a_run_that_goes_on_after_its_end_can_be_read_meanwhile(tmp_path):

@@ -65,7 +65,7 @@ def test_everything_is_done_once(tmp_path, monkeypatch):
 
         monkeypatch.setattr(owner, attribute, call)
 
-    count(reading, "_metrics")
+    count(reading, "_read_lines")
     count(RunFolder, "read_superclients")
     count(assembly.algorithms, "build")
     count(Task.fingerprint, "func")
@@ -75,7 +75,7 @@ def test_everything_is_done_once(tmp_path, monkeypatch):
     assert json.loads((run.folder / folder.METRICS).read_text().splitlines()[1]) == run.metrics[1]
     done.clear()
     resumed = fedseq.resume(run.folder, rounds=3)
-    assert done == {"_metrics": 1, "read_superclients": 1, "build": 1, "func": 1}
+    assert done == {"_read_lines": 1, "read_superclients": 1, "build": 1, "func": 1}
     assert resumed == fedseq.read_run(run.folder)
 
 

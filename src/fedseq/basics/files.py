@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from fedseq.basics.errors import FedSeqError
+from fedseq.basics.forms import Form, decode
 
+MOST_BYTES = 2**28  # of a file that is read at once, unless it is known to be larger
 _UNFINISHED = ".fedseq-unfinished"  # ends names that nobody else gives to a file
 
 
@@ -38,17 +40,14 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
+def read_json(path: Path, form: Form = dict) -> dict[str, Any] | None:
     """What a JSON file of ours holds; None where there is none."""
     try:
-        value = json.loads(read_plain(path))
+        return cast(dict[str, Any], decode(read_plain(path), form))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise FedSeqError(f"{path} is damaged: {error}.") from None
-    if not isinstance(value, dict):
-        raise FedSeqError(f"{path} is damaged: it holds no names with values.")
-    return value
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> bytes:
@@ -77,17 +76,35 @@ def open_plain(path: Path) -> BinaryIO:
     return _open_plain(path, os.O_RDONLY, "rb")
 
 
-def read_plain(path: Path) -> bytes:
+def read_plain(path: Path, limit: int | None = MOST_BYTES) -> bytes:
     with open_plain(path) as file:
+        refuse_longer(path, file, limit)
         return file.read()
 
 
-def digest(path: Path) -> str | None:
+def refuse_longer(path: Path, file: BinaryIO, limit: int | None) -> None:
+    """Before it is read: a file from elsewhere may be of any length, and take no room on the disk."""
+    length = os.fstat(file.fileno()).st_size
+    if limit is not None and length > limit:
+        raise FedSeqError(f"{path} has {length / 1e6:,.0f} MB; at most {limit / 1e6:,.0f} MB of it are read.")
+
+
+def digest(path: Path, limit: int | None = None) -> str | None:
     """The SHA-256 of a file; None where there is none."""
-    if not path.is_file():
-        return None
-    with open_plain(path) as file:
-        return hashlib.sha256(file.read()).hexdigest()
+    return hashed(path, None, limit).hexdigest() if path.is_file() else None
+
+
+def hashed(path: Path, length: int | None = None, limit: int | None = None) -> "hashlib._Hash":
+    """The SHA-256 of a file or of its first bytes, to which more can be added; of fewer if there are not as many."""
+    found = hashlib.sha256()
+    if path.exists():
+        with open_plain(path) as file:
+            refuse_longer(path, file, limit)
+            left = os.fstat(file.fileno()).st_size if length is None else length
+            while left > 0 and (block := file.read(min(left, 2**20))):
+                found.update(block)
+                left -= len(block)
+    return found
 
 
 def write_sums(path: Path, sums: Mapping[str, str | None]) -> None:
@@ -97,7 +114,7 @@ def write_sums(path: Path, sums: Mapping[str, str | None]) -> None:
 
 def read_sums(path: Path) -> dict[str, str] | None:
     try:
-        lines = read_plain(path).decode("utf-8", "replace").splitlines()
+        lines = read_plain(path, 2**20).decode("utf-8", "replace").splitlines()
     except OSError:
         return None
     return {name: found for found, _, name in (line.partition("  ") for line in lines)}

@@ -10,10 +10,10 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.cli.console import make_console, print_table
 from fedseq.report.budget import budget_table
 from fedseq.report.convergence import all_costs, by_dataset, compare, find_bound
-from fedseq.report.costs import AS_RECORDED, AXES, ROUND, describe_clients, has_fixed_clock
+from fedseq.report.costs import AS_RECORDED, AXES, ROUND, describe_clients
 from fedseq.report.formats import check_picture, to_latex, to_markdown
 from fedseq.report.tables import comparison_csv, comparison_table, cost_table
-from fedseq.runs.folder import refuse_to_write
+from fedseq.runs.folder import RunFolder, refuse_to_write
 from fedseq.runs.reading import Broken, Run, broken, read_all, readable
 from fedseq.simulation.clock import WhatIf
 
@@ -102,7 +102,9 @@ def runs_from(names: Sequence[str]) -> list[Run | Broken]:
     missing = [one for one in broken(found) if not one.folder.exists()]
     if missing or not readable(found):
         first = (missing or broken(found))[0]
-        raise FedSeqError(f"{first.folder}: {first.reason} List the runs you have with: fedseq ls")
+        if missing or not RunFolder(first.folder).holds_run:
+            raise FedSeqError(f"{first.folder}: {first.reason} List the runs you have with: fedseq ls")
+        raise FedSeqError(f"{first.folder} is unreadable: {first.reason}")
     return found
 
 
@@ -136,7 +138,7 @@ def main(arguments: Namespace) -> None:
     notes = make_console(stderr=arguments.csv or arguments.latex or arguments.markdown)
     for folder in broken(found):
         notes.print(f"{folder.folder} is unreadable: {folder.reason}", markup=False)
-    if what_if != AS_RECORDED and (fixed := [str(run.folder) for run in runs if has_fixed_clock(run)]):
+    if what_if != AS_RECORDED and (fixed := [str(run.folder) for run in runs if run.published]):
         told = f"published without their clients, so that others cannot be tried: {', '.join(fixed)}"
         notes.print(f"note: {told}", markup=False)
     for members in datasets.values():

@@ -114,7 +114,7 @@ def status(arguments: Namespace) -> int:
         _say(f"run {found['run-id']}: {found['status']} {found['status-details']}".rstrip())
     out = federation.folder / "run"
     if RunFolder(out).holds_run:
-        read = read_run(out, damaged_lines=True)
+        read = read_run(out, to_continue=True)
         accuracy = f", accuracy {read.evaluations[-1][1]:.4f}" if read.evaluations else ""
         _say(f"{out}: round {read.rounds} of {read.config.rounds}{accuracy}")
     return 0

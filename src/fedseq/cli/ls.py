@@ -6,7 +6,7 @@ from pathlib import Path
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli.console import make_console, print_table
 from fedseq.report.formats import TextTable
-from fedseq.runs.reading import find_runs, read_run
+from fedseq.runs.reading import Broken, find_runs, read
 
 EXAMPLE = "fedseq ls runs"
 
@@ -26,15 +26,13 @@ def main(arguments: Namespace) -> None:
         return
     columns = ("run", "data set", "algorithm", "state", "alpha", "seed", "rounds", "accuracy")
     rows = []
-    for folder in folders:
-        try:
-            run = read_run(folder)
-        except FedSeqError as error:
-            rows.append([str(folder), "", "", f"unreadable: {error}", *[""] * 4])
+    for run in map(read, folders):
+        if isinstance(run, Broken):
+            rows.append([str(run.folder), "", "", f"unreadable: {run.reason}", *[""] * 4])
             continue
         config, final = run.config, run.final_accuracy()
         rows.append([
-            str(folder), config.dataset, config.algorithm, "finished" if run.finished else "unfinished",
+            str(run.folder), config.dataset, config.algorithm, "finished" if run.finished else "unfinished",
             config.spread, str(config.seed), f"{run.rounds}/{config.rounds}",
             "-" if final is None else f"{final:.2%}",
         ])  # fmt: skip

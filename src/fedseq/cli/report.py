@@ -3,16 +3,12 @@
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli.compare import add_comparison_arguments, bound_from, runs_from, what_if_from
 from fedseq.cli.console import make_console
 from fedseq.options.grammar import trackers_of
 from fedseq.runs.folder import RunFolder
-
-if TYPE_CHECKING:
-    from fedseq.runs.reading import Run
 
 EXAMPLE = "fedseq report runs/demo -o report.html"
 
@@ -39,7 +35,7 @@ def main(arguments: Namespace) -> None:
     what_if, bound = what_if_from(arguments), bound_from(arguments)
     found = runs_from(arguments.runs)
     for run in readable(found) if trackers else []:
-        if _is_published(run):
+        if run.published:
             raise FedSeqError(
                 f"{run.folder} is a published run, and --track would write into it. Track the run that it is a copy of."
             )
@@ -58,9 +54,3 @@ def main(arguments: Namespace) -> None:
     console.print(
         f"{count} run{'s' if count != 1 else ''} in {written}, {written.stat().st_size / 1e6:.2f} MB", markup=False
     )
-
-
-def _is_published(run: "Run") -> bool:
-    """It has the checksum of a model that is not there, or lines that tell of the rounds between them too."""
-    no_model = run.has_weights and not RunFolder(run.folder).weights.exists()
-    return no_model or any("simulated_seconds" in line for line in run.metrics[-1:])

@@ -12,7 +12,6 @@ from fedseq import algorithms
 from fedseq.basics.stopping import Interrupted
 from fedseq.options.resolve import resolve
 from fedseq.runs import experiment
-from fedseq.runs.reading import read_details
 from fedseq.sweep.assignments import Assignment, rounds_left
 from fedseq.training.sgd import one_thread
 
@@ -36,7 +35,7 @@ def measure(assignment: Assignment) -> Speed:
             run = experiment.run(config, folder)
         except Interrupted:  # there is nothing to save of a measurement
             raise KeyboardInterrupt from None
-        timing = read_details(run.folder).timing[1:]
+        timing = run.details.timing[1:]
         visits = sum(line["client_updates"] for line in run.metrics[1:])
     trained, evaluated = (sum(line[name] for line in timing) for name in ("train", "evaluate"))
     return Speed(trained / visits, evaluated / len(timing), config.num_clients)

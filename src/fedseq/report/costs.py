@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from fedseq.runs.reading import Details, Run, read_details
+from fedseq.runs.reading import Details, Run
 from fedseq.simulation.clock import MISSED, Clock, WhatIf
 
 AS_RECORDED = WhatIf()
@@ -85,8 +85,8 @@ class Costs:
         )
 
 
-def run_costs(run: Run, what_if: WhatIf = AS_RECORDED, details: Details | None = None) -> Costs:
-    details = details or read_details(run.folder)
+def run_costs(run: Run, what_if: WhatIf = AS_RECORDED) -> Costs:
+    details = run.details
     lines = run.metrics
     central = run.config.algorithm == "centralized"
     moved = [0 if central else line.get("bytes_down", 0) + line.get("bytes_up", 0) for line in lines]
@@ -95,7 +95,7 @@ def run_costs(run: Run, what_if: WhatIf = AS_RECORDED, details: Details | None =
         passes = run.config.local_epochs + details.algorithm.get("extra_passes", 0)
         clock = Clock(what_if.applied(run.config), passes, _bytes_per_hop(lines, moved))
         before = _pretraining(clock, details)
-        if has_fixed_clock(run):
+        if run.published:
             seconds = [line["simulated_seconds"] for line in lines] if what_if == AS_RECORDED else []
         else:
             seconds = simulated_seconds(clock, lines, details)
@@ -119,11 +119,6 @@ def _pretraining(clock: Clock, details: Details) -> Spent:
     visit = replace(clock, passes=config.pretrain_epochs)
     seconds = max((visit.hop(client, count) for client, count in holders.items()), default=0.0)
     return Spent(config.pretrain_epochs * len(holders), round(clock.bytes_per_hop * len(holders)), seconds, None)
-
-
-def has_fixed_clock(run: Run) -> bool:
-    """Published without its clients: what they would take is known by the run's own options alone."""
-    return all("simulated_seconds" in line for line in run.metrics)
 
 
 def simulated_seconds(clock: Clock, lines: Sequence[dict[str, Any]], details: Details) -> list[float]:

@@ -10,7 +10,7 @@ from fedseq.options.config import Config, role_of
 from fedseq.options.datasets import CATALOG, OWN
 from fedseq.options.option import Role, brief
 from fedseq.report.reproduce import defaults
-from fedseq.runs.reading import Run, read_identity
+from fedseq.runs.reading import Run
 
 UNFINISHED = "(unfinished)"
 
@@ -111,14 +111,14 @@ def make_series(runs: Sequence[Run]) -> list[Series]:
 
 def data_of(run: Run) -> str:
     """A digest of data that has no published name, else nothing."""
-    return "" if run.config.dataset in CATALOG else str(read_identity(run.folder).get("dataset", ""))
+    return "" if run.config.dataset in CATALOG else str(run.details.identity.get("dataset", ""))
 
 
 def _objects(run: Run) -> str:
     """What runs made in Python are made of beside their options; parameters that are not trained go by the seed."""
     if run.config.dataset != OWN:
         return data_of(run)
-    found = read_identity(run.folder)
+    found = run.details.identity
     model = found.get("model")
     told = {name: value for name, value in model.items() if name != "frozen"} if isinstance(model, dict) else model
     return json.dumps({**found, "model": told}, sort_keys=True)

@@ -22,7 +22,7 @@ from fedseq.report.curves import make_curve
 from fedseq.report.reproduce import command
 from fedseq.report.series import Stat, stat
 from fedseq.report.tables import epsilon_text, is_private
-from fedseq.runs.reading import Broken, Details, Run, broken, read_details, readable
+from fedseq.runs.reading import Broken, Details, Run, broken, readable
 from fedseq.simulation.clock import WhatIf
 
 SNAPSHOTS = 80  # rounds at which the accuracy of each class is shown
@@ -151,7 +151,7 @@ def _stat(found: Stat | None, show: Any, spread: bool = True) -> dict[str, Any]:
 
 
 def _run(run: Run, label: str) -> dict[str, Any]:
-    details = read_details(run.folder)
+    details = run.details
     return {
         "folder": str(run.folder),
         "label": f"{label}, seed {run.config.seed}",

@@ -12,28 +12,25 @@ Memory that RAM has no room for is written to the very file that the next checkp
 then no manifest vouches for it: a run that is killed goes back to its last checkpoint, and writes it again.
 """
 
-import hashlib
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.files import read_plain, write_atomically
+from fedseq.basics.files import write_atomically
 from fedseq.runs.enough import Best
-from fedseq.runs.evidence import Evidence, is_evidence
+from fedseq.runs.manifests import FORMAT, Evidence, manifest_digest, manifests, newest_first, read_manifest
 from fedseq.runs.snapshots import Snapshot
 from fedseq.runs.tensor_files import DamagedFile, Stored, read_tensors, write_tensors
 from fedseq.training.gate import GateMemory
 from fedseq.training.jobs import Memory
 
-FORMAT = 3
 KEPT = 2
-_MANIFEST = re.compile(r"\d{6,}\.json")
 _OURS = re.compile(r"(best-)?\d{6,}\.safetensors|memory/\d+-\d+\.safetensors")  # no other file is ever read or removed
 
 
@@ -114,7 +111,7 @@ def save_checkpoint(folder: Path, snapshot: Snapshot, evidence: Evidence) -> Non
         "visits": list(snapshot.visits),
         "files": files,
     }
-    manifest["sha256"] = _manifest_digest(manifest)
+    manifest["sha256"] = manifest_digest(manifest)
     write_atomically(folder / f"{snapshot.round:06d}.json", json.dumps(manifest, indent=1).encode())
     _drop_old(folder)
 
@@ -136,55 +133,14 @@ def _store(folder: Path, client: int, snapshot: Snapshot, written: Mapping[str, 
 
 def _written(folder: Path) -> dict[str, str]:
     """Files that an undamaged manifest vouches for, with their digests: they need not be written again."""
-    digests = {name: digest for _, manifest in _manifests(folder) for name, digest in manifest["files"].items()}
+    digests = {name: digest for _, manifest in manifests(folder) for name, digest in manifest["files"].items()}
     return {name: digest for name, digest in digests.items() if (folder / name).exists()}
 
 
-def _manifests(folder: Path) -> Iterable[tuple[Path, dict[str, Any]]]:
-    """The undamaged manifests, newest first."""
-    for path in _newest_first(folder):
-        manifest = _read_manifest(path)
-        if manifest is not None:
-            yield path, manifest
-
-
-def newest_evidence(folder: Path) -> Evidence | None:
-    """What the newest undamaged manifest vouches for; None where there is none."""
-    return next((manifest["evidence"] for _, manifest in _manifests(folder)), None)
-
-
-def _newest_first(folder: Path) -> list[Path]:
-    found = [path for path in folder.glob("*.json") if _MANIFEST.fullmatch(path.name)]
-    return sorted(found, key=lambda path: int(path.stem), reverse=True)
-
-
-def _read_manifest(path: Path) -> dict[str, Any] | None:
-    """None where it is damaged; one of another version of ours is refused."""
-    try:
-        manifest = json.loads(read_plain(path))
-        if manifest["sha256"] != _manifest_digest(manifest):
-            return None
-        if manifest.get("format") != FORMAT:
-            raise FedSeqError(f"{path} was written by another version of fedseq (format {manifest.get('format')}).")
-        # Whoever can write a manifest can write its checksum: it may name nothing outside of its folder.
-        sound = all(_OURS.fullmatch(name) for name in manifest["files"]) and manifest["state"] in manifest["files"]
-        sound = sound and manifest["round"] == int(path.stem) and is_evidence(manifest["evidence"])
-        _snapshot(manifest)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
-        return None
-    return manifest if sound else None
-
-
-def _manifest_digest(manifest: Mapping[str, Any]) -> str:
-    body = {key: value for key, value in manifest.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
 def _drop_old(folder: Path) -> None:
-    whole = (found for found in _manifests(folder) if all((folder / name).exists() for name in found[1]["files"]))
-    manifests = [*whole]
-    needed = {name for _, manifest in manifests[:KEPT] for name in manifest["files"]}
-    for path, _ in manifests[KEPT:]:
+    whole = [found for found in manifests(folder) if all((folder / name).exists() for name in found[1]["files"])]
+    needed = {name for _, manifest in whole[:KEPT] for name in manifest["files"]}
+    for path, _ in whole[KEPT:]:
         path.unlink(missing_ok=True)
     for path in (*folder.glob("*.safetensors"), *folder.glob("memory/*.safetensors")):
         name = path.relative_to(folder).as_posix()
@@ -200,7 +156,7 @@ def load_checkpoint(
     A checkpoint is good if its files are, and everything else that it vouches for, of which `damage` tells.
     """
     bad: list[Path] = []
-    for path in (paths := _newest_first(folder)):
+    for path in (paths := newest_first(folder)):
         try:
             loaded = _load(path, device, damage)
         except DamagedFile as error:
@@ -222,12 +178,16 @@ def load_checkpoint(
 
 def _load(path: Path, device: str, damage: Callable[[Evidence], str | None]) -> tuple[Snapshot, Evidence]:
     """A checkpoint by its manifest; DamagedFile(which, why) where something is wrong with it."""
-    manifest = _read_manifest(path)
-    if manifest is None:
+    manifest = read_manifest(path)
+    # A manifest from elsewhere names nothing outside of its folder.
+    if manifest is None or not all(_OURS.fullmatch(name) for name in manifest["files"]):
         raise DamagedFile(path, "it is not what was written")
     if reason := damage(manifest["evidence"]):
         raise DamagedFile(path, reason)
-    snapshot = _snapshot(manifest)
+    try:
+        snapshot = _snapshot(manifest)
+    except (LookupError, TypeError, ValueError, OverflowError):
+        raise DamagedFile(path, "it is not what was written") from None
     memory: dict[int, Memory | Stored] = {}
     for name, digest in manifest["files"].items():
         file = path.parent / name

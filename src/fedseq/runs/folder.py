@@ -9,7 +9,7 @@ timing.jsonl          a line a round: seconds
 model.json            what it takes to use the model: its name, shape and scaling of inputs, names of classes
 weights.safetensors   the final model as named tensors, with the same in its metadata
 weights-best.safetensors   the model of the best evaluation; with --patience
-SHA256SUMS            of a finished run; `sha256sum -c SHA256SUMS` checks it, as whoever reads the model does
+SHA256SUMS            of all of these, as `sha256sum -c` reads them; of what still grows, checkpoints keep checksums
 tracking/             what trackers keep, where some are asked for
 checkpoints/          what `fedseq resume` continues from
 privacy.json          visits to each client, where noise is drawn anew: what they have spent is never taken back
@@ -17,6 +17,9 @@ pretraining/          what clients are estimated by; needed until they are group
 """
 
 import contextlib
+import hashlib
+import json
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.files import digest, read_json, read_sums, remove_leftovers, write_atomically, write_json, write_sums
+from fedseq.basics.files import MOST_BYTES, digest, read_json, read_sums, remove_leftovers, write_atomically, write_sums
+from fedseq.basics.forms import Form
 from fedseq.options.config import Config
 from fedseq.options.config_files import read_yaml, to_yaml
 from fedseq.options.resolve import recorded
@@ -38,8 +42,9 @@ WEIGHTS, BEST = "weights.safetensors", "weights-best.safetensors"
 CHECKPOINTS, PRETRAINING, TRACKING, LOCK, SUMS = "checkpoints", "pretraining", "tracking", ".lock", "SHA256SUMS"
 LEDGER = "privacy.json"  # stays where a run is begun anew: its clients are the same
 STUDY = "group.yaml"  # of a folder that `fedseq group` made
-SUMMED = (CLIENTS, SUPERCLIENTS, METRICS, WEIGHTS, BEST)
-MADE = (*SUMMED, ENVIRONMENT, TIMING, MODEL, SUMS, CHECKPOINTS, PRETRAINING, TRACKING)  # by a run itself
+AT_THE_END = (METRICS, TIMING, WEIGHTS, BEST)  # checksums of these are written when a run ends
+SUMMED = (CONFIG, ENVIRONMENT, CLIENTS, SUPERCLIENTS, MODEL, *AT_THE_END)
+MADE = (*SUMMED[1:], SUMS, CHECKPOINTS, PRETRAINING, TRACKING)  # by a run itself
 
 
 def new_folder(parent: Path, name: str) -> Path:
@@ -85,6 +90,13 @@ def refuse_to_write(path: Path, flag: str, force: bool = False, inputs: Iterable
         raise FedSeqError(f"{path} exists already. Name another file with {flag}, or overwrite it with --force.")
 
 
+CLIENTS_FORM = {
+    "examples?": [int], "label_counts?": [[int]], "names?": [str], "data?": (str, None), "dataset?": str,
+    "algorithm?": (dict, None), "model?": (dict, None),
+}  # fmt: skip
+SUPERCLIENTS_FORM = {"superclients?": [[int]], "method?": str}
+
+
 @dataclass(frozen=True)
 class RunFolder:
     path: Path
@@ -120,7 +132,7 @@ class RunFolder:
     @property
     def wrote_model(self) -> bool:
         """The model itself may be elsewhere: what is published has only its checksum."""
-        return self.weights.exists() or (self.path / SUMS).exists()
+        return self.weights.exists() or WEIGHTS in self.sums()
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -156,38 +168,85 @@ class RunFolder:
             if path.exists() and not path.is_file() and not path.is_dir():
                 raise FedSeqError(f"{path} is neither a file nor a folder. Remove it, or choose another with --out.")
 
-    def read_config(self) -> Config:
+    def sums(self) -> dict[str, str]:
+        return read_sums(self.path / SUMS) or {}
+
+    def as_written(self, name: str) -> bool:
+        """False if it is gone or not what the run wrote; a file without a checksum is taken as it is."""
+        for _ in range(2):  # a run that goes on may have written it and its checksum between our two looks
+            expected = self.sums().get(name)
+            if expected is None or expected == digest(self.path / name, MOST_BYTES):
+                return True
+        return False
+
+    def not_as_written(self, name: str) -> FedSeqError:
+        path = self.path / name
+        what = "is not what the run wrote (or its checksum is damaged)" if path.exists() else "is gone"
+        again = f"fedseq resume {shlex.quote(str(self.path))}"
+        if not self.checkpoints.exists():
+            remedy = "Put it back from a copy."
+        elif name == CONFIG and path.exists():
+            remedy = f"If it was changed since the run began, put it back; `{again}` says what is different."
+        elif name in (CONFIG, SUPERCLIENTS):
+            remedy = f"Put it back from a copy; or `{again} --restart` begins anew."
+        elif name == METRICS:
+            remedy = f"Put it back from a copy; `{again}` goes on from before the damage, if a checkpoint is as old."
+        else:
+            remedy = f"`{again}` writes it anew from the last checkpoint."
+        return FedSeqError(f"{path} {what}. {remedy}")
+
+    def read(self, name: str, form: Form = dict) -> dict[str, Any] | None:
+        """What a JSON file of the run holds; None where the run never wrote one."""
+        if not self.as_written(name):
+            raise self.not_as_written(name)
+        return read_json(self.path / name, form)
+
+    def read_config(self, checked: bool = True) -> Config:
+        if checked and not self.as_written(CONFIG):
+            raise self.not_as_written(CONFIG)
         return recorded(read_yaml(self.path / CONFIG))
 
     def write_config(self, config: Config) -> None:
-        write_atomically(self.path / CONFIG, to_yaml(config).encode())
+        self._write(CONFIG, to_yaml(config).encode())
 
     def write_environment(self, seed: int) -> None:
         from fedseq.runs.environment import environment
 
-        write_json(self.path / ENVIRONMENT, {"seed": seed, **environment()})
+        self._write_json(ENVIRONMENT, {"seed": seed, **environment()})
 
     def read_clients(self) -> dict[str, Any] | None:
-        return read_json(self.path / CLIENTS)
+        return self.read(CLIENTS, CLIENTS_FORM)
 
     def write_clients(self, description: Mapping[str, Any]) -> None:
-        write_json(self.path / CLIENTS, description)
+        self._write_json(CLIENTS, description)
 
     def read_superclients(self, num_clients: int) -> list[tuple[int, ...]]:
-        found = (read_json(self.superclients) or {}).get("superclients")
-        groups = found if isinstance(found, list) and all(isinstance(group, list) and group for group in found) else []
-        if not groups or any(type(one) is not int or not 0 <= one < num_clients for group in groups for one in group):
-            raise FedSeqError(f"{self.superclients} does not hold a list of superclients.")
+        groups = (self.read(SUPERCLIENTS, SUPERCLIENTS_FORM) or {}).get("superclients", [])
+        if not groups or not all(groups) or any(not 0 <= one < num_clients for group in groups for one in group):
+            raise FedSeqError(f"{self.superclients} does not hold superclients of {num_clients} clients.")
         return [tuple(group) for group in groups]
 
     def write_superclients(self, description: Mapping[str, Any]) -> None:
-        write_json(self.superclients, description)
+        self._write_json(SUPERCLIENTS, description)
 
     def read_model(self) -> dict[str, Any]:
-        return read_json(self.path / MODEL) or {}
+        return self.read(MODEL) or {}
 
     def write_model(self, description: Mapping[str, Any]) -> None:
-        write_json(self.path / MODEL, description)
+        self._write_json(MODEL, description)
+
+    def _write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        self._write(name, (json.dumps(value, indent=1) + "\n").encode())
+
+    def _write(self, name: str, content: bytes) -> None:
+        """The file, then its checksum. While it changes it has none: a run may be killed at any time."""
+        sums, found = self.sums(), hashlib.sha256(content).hexdigest()
+        if sums.get(name) == found == digest(self.path / name):
+            return
+        if sums.pop(name, found) != found:
+            write_sums(self.path / SUMS, sums)
+        write_atomically(self.path / name, content)
+        write_sums(self.path / SUMS, {**sums, name: found})
 
     def write_weights(
         self, tensors: "Mapping[str, Tensor]", best: "Mapping[str, Tensor] | None", metadata: Mapping[str, str]
@@ -195,40 +254,41 @@ class RunFolder:
         """The last thing that a run writes, and checksums of all that it leaves behind."""
         from fedseq.training import weights
 
-        (self.path / SUMS).unlink(missing_ok=True)  # what it says is not so while files change
+        self._forget(AT_THE_END)
         if best is not None:
             weights.save(self.path / BEST, best, metadata)
         weights.save(self.weights, tensors, metadata)
-        write_sums(self.path / SUMS, {name: digest(self.path / name) for name in SUMMED})
+        known = {name: found for name, found in self.sums().items() if name in SUMMED}
+        write_sums(self.path / SUMS, {name: known.get(name) or digest(self.path / name) for name in SUMMED})
 
     def damaged(self) -> list[str]:
         """Files of a finished run that are not what it wrote; none where it left no checksums."""
         sums = read_sums(self.path / SUMS)
-        return [] if sums is None else [name for name in SUMMED if sums.get(name) != digest(self.path / name)]
-
-    def changed(self, name: str) -> bool:
-        """Whether the run left a checksum of this file that is not its own; what is published has few of them."""
-        sums = read_sums(self.path / SUMS) or {}
-        return name in sums and sums[name] != digest(self.path / name)
+        if sums is None:
+            return []
+        names = {CLIENTS, SUPERCLIENTS, METRICS, WEIGHTS, *sums} & {*SUMMED}  # earlier versions kept no others
+        return [name for name in SUMMED if name in names and sums.get(name) != digest(self.path / name)]
 
     def expect_more(self) -> None:
-        """Metrics are going to grow, so that their checksum is not one until the run ends again."""
-        sums = read_sums(self.path / SUMS) or {}
-        if sums.pop(METRICS, None):
-            write_sums(self.path / SUMS, sums)
+        """Metrics are going to grow, so that they have no checksum until the run ends again."""
+        self._forget((METRICS, TIMING))
+
+    def _forget(self, names: Iterable[str]) -> None:
+        sums = self.sums()
+        kept = {name: found for name, found in sums.items() if name not in names}
+        if kept != sums:
+            write_sums(self.path / SUMS, kept)
 
     def checked_weights(self, best: bool = False) -> Path:
         """The file of the final model, or of the best one."""
         path = self.path / BEST if best else self.weights
         if not self.weights.exists():
             raise FedSeqError(f"{self.path} holds no model: it was published without, or it was removed.")
-        if path.name in self.damaged():
-            raise FedSeqError(
-                f"{path} is not what the run wrote: the file, or its checksum in {SUMS}, is damaged. "
-                f"To write it anew from the last checkpoint, run: fedseq resume {self.path}"
-            )
-        if best and not path.exists():
+        sums = read_sums(self.path / SUMS)
+        if best and not path.exists() and BEST not in (sums or {}):
             raise FedSeqError(f"{self.path} has no {BEST}: runs with --patience keep the best model.")
+        if sums is not None and sums.get(path.name) != digest(path):
+            raise self.not_as_written(path.name)
         return path
 
     def drop_pretraining(self) -> None:

@@ -17,9 +17,9 @@ from fedseq.options.config_files import names_code
 from fedseq.options.resolve import recorded
 from fedseq.runs.assembly import Parts
 from fedseq.runs.card import card_of
-from fedseq.runs.checkpoints import newest_evidence
-from fedseq.runs.evidence import Evidence, identity, other_model
-from fedseq.runs.folder import CONFIG, RunFolder, new_folder, refuse_existing_run
+from fedseq.runs.evidence import identity, other_model
+from fedseq.runs.folder import CONFIG, ENVIRONMENT, RunFolder, new_folder, refuse_existing_run
+from fedseq.runs.manifests import Evidence, newest_evidence
 from fedseq.runs.naming import run_name, slug
 from fedseq.runs.reading import Run, read_run
 from fedseq.training.jobs import Task
@@ -91,7 +91,7 @@ class OpenFolder:
         model = {**card_of(parts).describe(), "test": parts.test_source}
         if self.before is None:  # first: what else is in a folder without a config is not ours
             self.files.write_config(parts.config)
-        if known_as is None:
+        if known_as is None or not self.files.as_written(ENVIRONMENT):
             self.files.write_environment(parts.config.seed)
         self.files.write_clients(clients)
         self.files.write_model(model)
@@ -135,7 +135,7 @@ def reopen_folder(folder: Path) -> Iterator[tuple[OpenFolder, Config]]:
 @contextlib.contextmanager
 def _held(files: RunFolder) -> Iterator[OpenFolder]:
     with files.held():
-        before = read_run(files.path, damaged_lines=True) if files.holds_run else None
+        before = read_run(files.path, to_continue=True) if files.holds_run else None
         yield OpenFolder(files, before, refuse_edited(files, before.config) if before else None)
 
 

@@ -22,9 +22,9 @@ from fedseq.options.config_files import refuse_code
 from fedseq.options.datasets import OWN
 from fedseq.runs.assembly import deal, examples_of, read_dataset, split_test, test_of
 from fedseq.runs.card import ModelCard, read_card
-from fedseq.runs.checkpoints import newest_evidence
 from fedseq.runs.folder import CLIENTS, RunFolder
 from fedseq.runs.inputs import read_inputs
+from fedseq.runs.manifests import newest_evidence
 from fedseq.runs.opening import refuse_edited
 from fedseq.runs.reading import read_run
 from fedseq.training import weights

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.files import digest, write_atomically
+from fedseq.basics.files import digest, write_atomically, write_sums
 from fedseq.options.config import OPTIONS, Config
 from fedseq.options.option import Role
 from fedseq.runs.folder import CLIENTS, ENVIRONMENT, METRICS, SUMS, SUPERCLIENTS, WEIGHTS, RunFolder, new_folder
-from fedseq.runs.reading import Details, Run, read_details, read_identity
+from fedseq.runs.reading import Details, Run
 
 SOFTWARE = ("seed", "fedseq", "git_revision", "python", "torch", "numpy", "cpu")
 LISTS = ("drawn", "units", "clients", "per_class_accuracy")  # most of a line's length
@@ -25,7 +25,7 @@ SUMMED = ("client_updates", "bytes_down", "bytes_up")
 
 def publish(run: Run, seconds: Sequence[float], parent: Path) -> Path:
     """Write the run into a folder of its name below `parent`. `seconds` is the simulated clock after each round."""
-    details = read_details(run.folder)
+    details = run.details
     if len(seconds) != len(run.metrics):
         raise FedSeqError(f"{run.folder}: its files are damaged: they do not tell who was trained in each round.")
     place = new_folder(parent, _name(run))
@@ -35,7 +35,7 @@ def publish(run: Run, seconds: Sequence[float], parent: Path) -> Path:
         CLIENTS: {
             "examples": details.examples,
             "label_counts": details.label_counts,
-            **read_identity(run.folder),
+            **details.identity,
         },
         **({SUPERCLIENTS: _superclients(details)} if details.superclients else {}),
     }
@@ -43,8 +43,8 @@ def publish(run: Run, seconds: Sequence[float], parent: Path) -> Path:
         write_atomically(place / name, (json.dumps(value) + "\n").encode())
     lines = "".join(json.dumps(line) + "\n" for line in _evaluated_lines(run, seconds))
     write_atomically(place / METRICS, lines.encode())
-    if run.finished:
-        write_atomically(place / SUMS, f"{digest(RunFolder(run.folder).weights)}  {WEIGHTS}\n".encode())
+    sums = {path.name: digest(path) for path in sorted(place.iterdir()) if path.name != SUMS}
+    write_sums(place / SUMS, sums | ({WEIGHTS: digest(RunFolder(run.folder).weights)} if run.finished else {}))
     return place
 
 
@@ -54,7 +54,7 @@ def refuse_unpublishable(runs: Sequence[Run], parent: Path) -> None:
     for run in runs:
         if not run.evaluations:
             raise FedSeqError(f"{run.folder}: nothing has been evaluated yet, so there is nothing to publish.")
-        if "simulated_seconds" in run.metrics[-1] or (run.has_weights and not RunFolder(run.folder).weights.exists()):
+        if run.published or (run.has_weights and not RunFolder(run.folder).weights.exists()):
             raise FedSeqError(f"{run.folder} is published already, or its model is gone. Publish the run itself.")
         if run.finished and (damaged := RunFolder(run.folder).damaged()):
             raise FedSeqError(

@@ -1,25 +1,44 @@
 """Run folders as they are found: a damaged one becomes a line that says what is wrong with it, never a failure.
 
-Reports are made of many folders, some unfinished, some being written right now, some by another version. What can be
-read is read: a torn last line of a run in progress is left out, an unreadable side file leaves its part empty.
+Reports are made of many folders, some unfinished, some being written right now, some by another version. A file that is
+not what the run wrote, by its checksum, makes the folder unreadable: no number is shown that may not be the run's own.
+Of metrics that still grow, the newest checkpoint has the checksum; a torn last line is being written and is left out.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fedseq import __version__
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.files import open_plain, read_json, read_plain
+from fedseq.basics.files import hashed, open_plain, refuse_longer
+from fedseq.basics.forms import decode, fits
 from fedseq.options.config import Config
 from fedseq.runs.enough import far_enough
-from fedseq.runs.folder import CLIENTS, CONFIG, ENVIRONMENT, METRICS, SUPERCLIENTS, TIMING, RunFolder
-from fedseq.runs.lines import is_number, parse_line
+from fedseq.runs.folder import (
+    CLIENTS,
+    CONFIG,
+    ENVIRONMENT,
+    METRICS,
+    SUPERCLIENTS,
+    SUPERCLIENTS_FORM,
+    TIMING,
+    RunFolder,
+)  # fmt: skip
+from fedseq.runs.manifests import newest_evidence
 from fedseq.runs.showing import as_frame, as_html
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+LONGEST_FILE, LONGEST_LINE = 2**32, 2**26  # bytes of metrics that are read: of all rounds, and of one
+RECORD = {
+    "round": int, "accuracy?": (float, None), "loss?": (float, None), "train_loss?": (float, None),
+    "epsilon?": (float, None), "simulated_seconds?": float, "client_updates?": int, "bytes_down?": int,
+    "bytes_up?": int, "per_class_accuracy?": [(float, None)], "client_accuracies?": [float], "skipped?": [dict],
+}  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,6 +50,11 @@ class Run:
     metrics: list[dict[str, Any]]
     has_weights: bool
 
+    @cached_property
+    def details(self) -> "Details":
+        """What the folder holds beside its config and metrics."""
+        return _read_details(RunFolder(self.folder))
+
     @property
     def complete(self) -> bool:
         """All rounds that the config asks for are there."""
@@ -39,6 +63,11 @@ class Run:
     @property
     def finished(self) -> bool:
         return self.has_weights and self.complete
+
+    @property
+    def published(self) -> bool:
+        """A copy without its model, whose lines tell of the rounds between them too, and of the simulated time."""
+        return bool(self.metrics) and "simulated_seconds" in self.metrics[-1]
 
     @property
     def evaluations(self) -> list[tuple[int, float]]:
@@ -55,7 +84,7 @@ class Run:
     def final(self, name: str, last: int = 100) -> float | None:
         """Mean of what metrics call `name` over the same rounds; None where they do not have it."""
         told: list[tuple[int, float]] = [
-            (line["round"], line[name]) for line in self.metrics if is_number(line.get(name))
+            (line["round"], line[name]) for line in self.metrics if fits(line.get(name), float)
         ]
         if not told:
             return None
@@ -103,13 +132,14 @@ class Broken:
 
 @dataclass(frozen=True)
 class Details:
-    """What a run folder holds beside its config and metrics; empty where a file is missing."""
+    """What a run folder holds beside its config and metrics; empty where the run wrote none."""
 
     examples: list[int]  # per client
     label_counts: list[list[int]]  # [clients][classes]
     superclients: list[list[int]]
     grouped_by: str  # the method that formed them, or "given"
     algorithm: dict[str, Any]  # the record it was, as plain data
+    identity: dict[str, Any]  # what tells its data, algorithm and model from others where the options do not
     timing: list[dict[str, float]]
     environment: dict[str, Any]
 
@@ -138,20 +168,30 @@ def broken(found: Iterable[Run | Broken]) -> list[Broken]:
 
 
 def read(folder: Path) -> Run | Broken:
+    """The whole folder: what is damaged is found here, before anything is shown."""
     if not RunFolder(folder).holds_run:
         return Broken(folder, "there is no run in it." if folder.is_dir() else "there is no such folder.")
     try:
-        return read_run(folder)
+        run = read_run(folder)
+        _ = run.details
+        return run
     except FedSeqError as error:
-        made_by = _json(folder / ENVIRONMENT).get("fedseq", __version__)
-        other = "" if made_by == __version__ else f" It was made by fedseq {made_by}; this is {__version__}."
-        return Broken(folder, f"{error}{other}")
+        return Broken(folder, f"{error}{_made_by_another(folder)}")
 
 
-def read_run(folder: str | Path, damaged_lines: bool = False) -> Run:
+def _made_by_another(folder: Path) -> str:
+    try:
+        made_by = (RunFolder(folder).read(ENVIRONMENT) or {}).get("fedseq", __version__)
+    except FedSeqError:
+        return ""
+    return "" if made_by == __version__ else f" It was made by fedseq {made_by}; this is {__version__}."
+
+
+def read_run(folder: str | Path, to_continue: bool = False) -> Run:
     """A run folder, with its metrics. One that cannot be read is an error.
 
-    With `damaged_lines`, what follows a damaged line of the metrics is left out.
+    Where a run is going to be continued, its checkpoints decide what of it is good: what follows a damaged line of the
+    metrics is left out.
     """
     folder = Path(folder)
     files = RunFolder(folder)
@@ -159,29 +199,79 @@ def read_run(folder: str | Path, damaged_lines: bool = False) -> Run:
         raise FedSeqError(f"there is no run folder {folder}. List the ones you have with: fedseq ls")
     if not files.holds_run:
         raise FedSeqError(f"{folder} is not a run folder: it has no {CONFIG}.")
-    run = Run(folder, files.read_config(), _metrics(folder / METRICS, damaged_lines), files.wrote_model)
-    if not damaged_lines and files.changed(METRICS):
-        raise FedSeqError(f"{METRICS} is not what the run wrote, or its checksum is damaged: fedseq resume {folder}")
-    return run
+    config = files.read_config(checked=not to_continue)
+    return Run(folder, config, _read_lines(files, METRICS, RECORD, to_continue), files.wrote_model)
 
 
-def _metrics(path: Path, damaged_lines: bool) -> list[dict[str, Any]]:
+def _read_lines(files: RunFolder, name: str, form: Any, to_continue: bool = False) -> list[dict[str, Any]]:
+    """The lines of a file to which each round adds one; checked as far as there is a checksum."""
+    path = files.path / name
+    records: list[dict[str, Any]] = []
     try:
-        text = read_plain(path).decode("utf-8", "replace" if damaged_lines else "strict")
+        if not to_continue:
+            _check_lines(files, name)
+        with open_plain(path) as file:
+            refuse_longer(path, file, LONGEST_FILE)
+            for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), 1):
+                if not line.endswith(b"\n") and len(line) < LONGEST_LINE:  # it is being written
+                    break
+                try:
+                    record = decode(line, form)
+                    if records and record["round"] <= records[-1]["round"]:
+                        raise ValueError("its round is not after that of the line before")
+                except ValueError as error:
+                    if to_continue:
+                        break
+                    raise FedSeqError(f"line {number} of {path} is damaged: {error}.") from None
+                records.append(record)
     except FileNotFoundError:
         return []
-    except (OSError, ValueError) as error:
-        raise FedSeqError(f"cannot read {path.name}: {error}.") from None
-    records: list[dict[str, Any]] = []
-    complete, _, _ = text.rpartition("\n")  # the rest is being written
-    for number, line in enumerate(complete.splitlines(), 1):
-        record = parse_line(line)
-        if record is None or (records and record["round"] <= records[-1]["round"]):
-            if damaged_lines:
-                break
-            raise FedSeqError(f"line {number} of {path.name} is damaged.")
-        records.append(record)
+    except OSError as error:
+        raise FedSeqError(f"cannot read {path}: {error.strerror}.") from None
     return records
+
+
+def _check_lines(files: RunFolder, name: str) -> None:
+    for _ in range(2):  # a run that goes on may end, or save a checkpoint, between our two looks
+        known, length = _checksum(files, name)
+        if known is None or known == hashed(files.path / name, length, LONGEST_FILE).hexdigest():
+            return
+    raise files.not_as_written(name)
+
+
+def _checksum(files: RunFolder, name: str) -> tuple[str | None, int | None]:
+    """Of the whole file, or of so many bytes, which the newest checkpoint vouches for; None where nobody does."""
+    sums = files.sums()
+    if METRICS in sums:
+        return sums.get(name), None
+    try:
+        evidence = newest_evidence(files.checkpoints)
+    except FedSeqError:  # of another version
+        return None, None
+    lines = evidence[name.partition(".")[0]] if evidence else {}
+    return lines.get("sha256"), lines.get("length")
+
+
+def _read_details(files: RunFolder) -> Details:
+    clients = files.read_clients() or {}
+    formed = files.read(SUPERCLIENTS, SUPERCLIENTS_FORM) or {}
+    examples, counts = clients.get("examples", []), clients.get("label_counts", [])
+    groups = formed.get("superclients", [])
+    if len(counts) not in (0, len(examples)) or len({len(row) for row in counts}) > 1:
+        raise FedSeqError(f"{files.path / CLIENTS} is damaged: not every client has its counts of the same classes.")
+    if examples and any(not 0 <= client < len(examples) for group in groups for client in group):
+        raise FedSeqError(f"{files.superclients} is damaged: it names clients that there are not.")
+    timing = _read_lines(files, TIMING, {"round": int})
+    return Details(
+        examples=examples,
+        label_counts=counts,
+        superclients=groups,
+        grouped_by=formed.get("method", ""),
+        algorithm=clients.get("algorithm") or {},
+        identity={name: clients[name] for name in ("dataset", "algorithm", "model") if name in clients},
+        timing=[{name: value for name, value in line.items() if fits(value, float)} for line in timing],
+        environment=files.read(ENVIRONMENT) or {},
+    )
 
 
 def last_record(folder: Path) -> dict[str, Any] | None:
@@ -193,7 +283,7 @@ def last_record(folder: Path) -> dict[str, Any] | None:
                 start = max(0, end - block)
                 file.seek(start)
                 lines = file.read(end - start).decode("utf-8", "replace").splitlines()  # the first may be a part
-                found = next((record for line in reversed(lines) if (record := parse_line(line))), None)
+                found = next((record for line in reversed(lines) if (record := _record(line))), None)
                 if found or start == 0:
                     return found
                 block *= 4
@@ -201,47 +291,8 @@ def last_record(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def read_identity(folder: Path) -> dict[str, Any]:
-    """What tells the run's data, algorithm and model from others where its options do not, as objects were given."""
-    clients = _json(folder / CLIENTS)
-    return {name: clients[name] for name in ("dataset", "algorithm", "model") if name in clients}
-
-
-def read_details(folder: Path) -> Details:
-    clients = _json(folder / CLIENTS)
-    superclients = _json(folder / SUPERCLIENTS)
-    algorithm = clients.get("algorithm")
-    return Details(
-        examples=_numbers(clients.get("examples")),
-        label_counts=_rows(clients.get("label_counts")),
-        superclients=_rows(superclients.get("superclients")),
-        grouped_by=str(superclients.get("method", "")),
-        algorithm=algorithm if isinstance(algorithm, dict) else {},
-        timing=_timing(folder / TIMING),
-        environment=_json(folder / ENVIRONMENT),
-    )
-
-
-def _json(path: Path) -> dict[str, Any]:
+def _record(line: str) -> dict[str, Any] | None:
     try:
-        return {} if RunFolder(path.parent).changed(path.name) else read_json(path) or {}
-    except FedSeqError:
-        return {}
-
-
-def _timing(path: Path) -> list[dict[str, float]]:
-    try:
-        lines = read_plain(path).decode("utf-8").splitlines()
-    except (OSError, ValueError):
-        return []
-    found = (parse_line(line) for line in lines)
-    return [{name: value for name, value in line.items() if is_number(value)} for line in found if line]
-
-
-def _numbers(value: Any) -> list[int]:
-    return value if isinstance(value, list) and all(type(number) is int for number in value) else []
-
-
-def _rows(value: Any) -> list[list[int]]:
-    rows = [_numbers(row) for row in value] if isinstance(value, list) else []
-    return rows if all(rows) else []
+        return cast(dict[str, Any], decode(line, RECORD))
+    except ValueError:
+        return None

@@ -39,13 +39,14 @@ def from_json(text: str) -> Assignment:
 
 
 def is_done(assignment: Assignment) -> bool:
-    """Finished; or diverged, which it would do again."""
+    """Finished, with a model that is as it was written; or diverged, which it would do again."""
     if assignment.epochs:
         return assignment.study.exists()
     run = read(assignment.folder)
     if isinstance(run, Broken):
         return False
-    return replace(run, config=assignment.config).finished or diverged(assignment.folder)
+    finished = replace(run, config=assignment.config).finished and not RunFolder(run.folder).damaged()
+    return finished or diverged(assignment.folder)
 
 
 def rounds_left(assignment: Assignment) -> int:
