@@ -33,8 +33,8 @@ def check_installed(config: Config) -> None:
     for name in trackers_of(config.track):
         if importlib.util.find_spec(TRACKERS[name].package) is None:
             raise FedSeqError(
-                f"--track {name} needs a package that is not installed. In FedSeq's folder: pip install '.[{name}]'   or "
-                "leave it out with --track none."
+                f"--track {name} needs a package that is not installed. In FedSeq's folder: pip install '.[{name}]'   "
+                "or leave it out with --track none."
             )
 
 
