@@ -46,7 +46,7 @@ from fedseq.training.reporter import QUIET
 from fedseq.training.sgd import build
 from pages import DOCS, ROOT, fill
 
-PAGES, RESULTS = (DOCS / "reliability.md",), ROOT / "results/attacks"
+PAGES, RESULTS = (DOCS / "attacks.md", ROOT / "benchmarks/attacks.md"), ROOT / "results/attacks"
 SHARE = 0.2  # of the clients attack
 
 

@@ -16,7 +16,8 @@ from fedseq import FedSeqError
 from fedseq.cli import build_parser, config_from
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / ".github").rglob("*.md")])
+ROOMS = ("docs", "benchmarks", "results", ".github")
+PAGES = sorted([*ROOT.glob("*.md"), *(page for room in ROOMS for page in (ROOT / room).rglob("*.md"))])
 DOCS = [page for page in PAGES if ROOT / "docs" in page.parents]
 EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
