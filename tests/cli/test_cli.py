@@ -1,13 +1,9 @@
 """The command line as a user meets it: real commands, in a folder of their own."""
 
 import json
-import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +12,7 @@ import yaml
 
 from fedseq import __version__
 from fedseq.cli import COMMANDS, main
+from helpers import start, wait_for
 
 SHORT = ["--dataset", "digits", "--grouping", "random", "--rounds", "2", "--engine", "serial"]
 
@@ -336,17 +333,13 @@ def test_a_file_where_a_folder_is_wanted(capsys, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_prints_the_command_to_continue(capsys, number):
-    words = [sys.executable, "-c", "import sys, fedseq.cli; sys.exit(fedseq.cli.main())", "run"]
-    options = ["--grouping", "random", "--rounds", "5000", "--out", "cut", "--algorithm", "fedseq+feddyn"]
-    process = subprocess.Popen([*words, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = start("run", "--grouping", "random", "--rounds", "5000", "--out", "cut", "--algorithm", "fedseq+feddyn")
     metrics = Path("cut/metrics.jsonl")
-    deadline = time.monotonic() + 120
-    while (not metrics.exists() or metrics.stat().st_size < 2000) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.kill(process.pid, number)
-    out, _ = process.communicate(timeout=60)
+    wait_for(lambda: process.poll() is not None or (metrics.exists() and metrics.stat().st_size >= 2000))
+    process.send_signal(number)
+    out, _ = process.communicate()
     assert process.returncode == 130, out
     assert "Continue with: fedseq resume cut" in out
     done = len(metrics.read_text().splitlines())

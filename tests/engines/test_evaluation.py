@@ -21,8 +21,8 @@ from fedseq.engines.worker import WorkerError
 from fedseq.training.evaluation import Evaluation, num_batches
 from fedseq.training.jobs import Job, Result, Task
 from fedseq.training.sgd import build
+from helpers import wait_for
 
-from .shell import wait_for
 from .test_engines import assert_same, make_jobs, make_task
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="workers are forked, on Linux only")

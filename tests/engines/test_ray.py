@@ -27,8 +27,8 @@ from fedseq.runs.experiment import resume, run
 from fedseq.training.jobs import Job, Result, Task
 from fedseq.training.sgd import build
 from fitting import that_fit
+from helpers import files_of, start, wait_for
 
-from .shell import fedseq, wait_for, written
 from .test_engines import assert_same, fail, kill_yourself, make_jobs
 
 ray = pytest.importorskip("ray")
@@ -82,12 +82,12 @@ def test_the_command_line_joins_a_cluster_and_brings_a_model_of_the_current_fold
     """First of all tests: those below cancel tasks and kill nodes, and what Ray keeps of that is not meant here."""
     Path("mynet.py").write_text(OWN_MODEL)
     words = ["run", "--dataset", "digits", "--rounds", "2", "--grouping", "random", "--model", "mynet:Net"]
-    joined = fedseq(*words, "--engine", "ray", "--ray-address", cluster.address, "--workers", "1", "--out", "joined")
-    output = "".join(joined.communicate(timeout=200))
+    joined = start(*words, "--engine", "ray", "--ray-address", cluster.address, "--workers", "1", "--out", "joined")
+    output = "".join(joined.communicate())
     assert joined.returncode == 0, output
-    alone = fedseq(*words, "--engine", "serial", "--out", "alone")
-    alone.communicate(timeout=200)
-    assert written(Path("joined")) == written(Path("alone"))
+    alone = start(*words, "--engine", "serial", "--out", "alone")
+    alone.communicate()
+    assert files_of(Path("joined")) == files_of(Path("alone"))
     assert cluster.remaining_processes_alive()
 
 
@@ -111,7 +111,7 @@ def test_the_bytes_of_the_serial_engine(
     wanted: dict[str, Any] = {"dataset": "digits", "algorithm": algorithm, "rounds": 2}
     for name in ("serial", "ray"):
         run({**wanted, **that_fit(algorithm, **SMALL, **options)}, tmp_path / name, engine=name)
-    assert written(tmp_path / "ray") == written(tmp_path / "serial")
+    assert files_of(tmp_path / "ray") == files_of(tmp_path / "serial")
     groups = [tmp_path / name / "superclients.json" for name in ("serial", "ray")]
     assert groups[0].exists() == groups[1].exists() == ("fedseq" in algorithm)
     assert not groups[0].exists() or groups[0].read_bytes() == groups[1].read_bytes()
@@ -227,4 +227,4 @@ def test_a_run_is_continued_on_another_engine(cluster: Cluster, tmp_path: Path, 
     address = {"ray_address": cluster.address} if first == "ray" else {}
     run(engine=first, rounds=2, folder=tmp_path / "parts", **wanted, **address)
     resume(tmp_path / "parts", engine=second, rounds=4)
-    assert written(tmp_path / "parts") == written(tmp_path / "whole")
+    assert files_of(tmp_path / "parts") == files_of(tmp_path / "whole")

@@ -12,8 +12,8 @@ import pytest
 from fedseq.basics.errors import FedSeqError
 from fedseq.options.resolve import resolve
 from fedseq.runs.experiment import resume, run
+from helpers import files_of, is_running, start, wait_for
 
-from .shell import fedseq, is_running, wait_for, written
 from .test_engines import shared_files
 
 pytest.importorskip("ray")
@@ -32,8 +32,8 @@ pytestmark = [
     ],
 )
 def test_a_cluster_that_is_not_there(address: str, message: str) -> None:
-    failed = fedseq("run", "--dataset", "digits", "--engine", "ray", "--ray-address", address, "--out", "x")
-    output = "".join(failed.communicate(timeout=100))
+    failed = start("run", "--dataset", "digits", "--engine", "ray", "--ray-address", address, "--out", "x")
+    output = "".join(failed.communicate())
     assert failed.returncode == 2
     assert message in output
     assert "Traceback" not in output
@@ -60,7 +60,7 @@ def test_without_ray_there_is_advice() -> None:
 def test_a_cluster_of_our_own_is_closed_to_others_obeys_ctrl_c_and_leaves_nothing(tmp_path: Path) -> None:
     before = shared_files()
     words = ["--dataset", "digits", "--grouping", "random", "--out", "run"]
-    started = fedseq("run", *words, "--engine", "ray", "--workers", "2", "--rounds", "100000")
+    started = start("run", *words, "--engine", "ray", "--workers", "2", "--rounds", "100000")
     metrics = Path("run/metrics.jsonl")
     wait_for(lambda: started.poll() is not None or (metrics.exists() and metrics.read_text().count("\n") >= 2))
     family = descendants(started.pid)
@@ -76,11 +76,11 @@ def test_a_cluster_of_our_own_is_closed_to_others_obeys_ctrl_c_and_leaves_nothin
     assert len(token) == 64
     assert not any(token in command_of(pid) for pid in family)  # which other users may read
     without, wrong, right = (outsider(port, token) for token in ("", "0" * 64, token))
-    assert "Authentication token is missing" in without.communicate(timeout=100)[1]
-    assert "InvalidAuthToken" in wrong.communicate(timeout=100)[1]
-    assert "inside" in right.communicate(timeout=100)[0]
+    assert "Authentication token is missing" in without.communicate()[1]
+    assert "InvalidAuthToken" in wrong.communicate()[1]
+    assert "inside" in right.communicate()[0]
     os.killpg(started.pid, signal.SIGINT)
-    output = "".join(started.communicate(timeout=100))
+    output = "".join(started.communicate())
     assert started.returncode == 130, output
     wait_for(lambda: not any(is_running(pid) for pid in family), 30)
     assert shared_files() <= before
@@ -88,7 +88,7 @@ def test_a_cluster_of_our_own_is_closed_to_others_obeys_ctrl_c_and_leaves_nothin
     resume("run", engine="serial", rounds=done + 1)
     alone = run(dataset="digits", grouping="random", engine="serial", rounds=done + 1, folder="alone")
     assert alone.rounds == done + 1
-    assert written(Path("run")) == written(Path("alone"))
+    assert files_of(Path("run")) == files_of(Path("alone"))
 
 
 LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}

@@ -102,7 +102,7 @@ def test_a_file_in_a_folder_does_not_decide_whom_we_end(tmp_path: Path) -> None:
         pytest.skip("no PID namespace can be made here")
     tried = [*FOREIGN, {"pid": "theirs"}]
     command = [*ALONE, sys.executable, "-c", TRY, json.dumps(tried)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     alive = {name: count for name, (count, _) in said.items()}

@@ -3,8 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +12,8 @@ from fedseq.cli import main
 from fedseq.paper import scales
 from fedseq.paper.plan import NAMES
 from fedseq.runs.reading import read_run
+from helpers import children_of, is_running, start, wait_for
 
-FEDSEQ = [sys.executable, "-c", "import sys; from fedseq.cli import main; sys.exit(main())"]
 SMALL = {"model": "mlp", "pretrain_epochs": 1, "num_clients": 20, "max_clients": 5, "min_samples": 1}
 
 
@@ -54,13 +52,10 @@ def test_nothing_starts_without_a_yes(slice_of_tiny, capsys):
 
 def test_ctrl_c_while_measuring_is_no_traceback(tmp_path):
     words = ["paper", "table1", "--yes", "--only", "algorithm=fedavg,alpha=0"]
-    process = subprocess.Popen([*FEDSEQ, *words], stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": "."})
-    try:
-        wait_for(lambda: any(Path().glob("tmp*/metrics.jsonl")))
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
+    process = start(*words, env={**os.environ, "TMPDIR": "."})
+    wait_for(lambda: process.poll() is not None or any(Path().glob("tmp*/metrics.jsonl")))
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
     assert process.returncode == 130
     assert "Traceback" not in said
 
@@ -94,13 +89,10 @@ SWEEP = ["sweep", "--algorithm", "fedavg,centralized", "--seed", "0,1", "--model
 @pytest.mark.slow
 def test_an_interrupted_sweep_saves_and_goes_on(capsys):
     """Long enough to be caught in the middle, then continued with fewer rounds than were asked for at first."""
-    process = subprocess.Popen([*FEDSEQ, *SWEEP, "--rounds", "100000"], stdout=subprocess.PIPE, text=True)
-    try:
-        wait_for(lambda: all(rounds(f"s/fedavg-alpha0-seed{seed}") > 2 for seed in (0, 1)))
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=180)
-    finally:
-        process.kill()
+    process = start(*SWEEP, "--rounds", "100000")
+    wait_for(lambda: all(rounds(f"s/fedavg-alpha0-seed{seed}") > 2 for seed in (0, 1)))
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate()
     assert process.returncode == 130
     assert "Continue with: fedseq sweep" in out
     reached = {seed: rounds(f"s/fedavg-alpha0-seed{seed}") for seed in (0, 1)}
@@ -117,28 +109,15 @@ def test_an_interrupted_sweep_saves_and_goes_on(capsys):
     assert main([*SWEEP, "--rounds", str(more), "--lr", "0.5"]) == 2  # not the same runs
 
 
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def started_by(pid):
-    return [int(word) for path in Path(f"/proc/{pid}/task").glob("*/children") for word in path.read_text().split()]
-
-
 @pytest.mark.slow
 def test_a_killed_sweep_leaves_no_worker_behind():
     """Its workers save their runs, which go on when it is asked for again."""
-    process = subprocess.Popen([*FEDSEQ, *SWEEP, "--rounds", "100000"], stdout=subprocess.DEVNULL)
-    try:
-        wait_for(lambda: all(rounds(f"s/fedavg-alpha0-seed{seed}") > 2 for seed in (0, 1)))
-        workers = started_by(process.pid)
-    finally:
-        process.kill()
+    process = start(*SWEEP, "--rounds", "100000")
+    wait_for(lambda: all(rounds(f"s/fedavg-alpha0-seed{seed}") > 2 for seed in (0, 1)))
+    workers = children_of(process.pid)
+    process.kill()
     assert len(workers) == 2
-    wait_for(lambda: not any(map(alive, workers)))
+    wait_for(lambda: not any(map(is_running, workers)))
     assert read_run(Path("s/fedavg-alpha0-seed0")).rounds > 2
 
 
@@ -147,13 +126,6 @@ def rounds(folder):
         return len(Path(folder, "metrics.jsonl").read_text().splitlines())
     except OSError:
         return 0
-
-
-def wait_for(condition, seconds=120.0):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it never happened"
-        time.sleep(0.01)
 
 
 @pytest.mark.slow

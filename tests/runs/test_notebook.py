@@ -62,7 +62,7 @@ def test_outside_of_a_notebook_nothing_is_shown() -> None:
 def test_a_notebook_shows_a_bar_and_the_run() -> None:
     code = "import fedseq\nfedseq.run(algorithm='fedavg', rounds=2, num_clients=10, engine='serial', folder='run')"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
-    NotebookClient(notebook, timeout=200, kernel_name="python3").execute()
+    NotebookClient(notebook, timeout=None, kernel_name="python3").execute()
     bar, run = notebook.cells[0].outputs
     assert '<progress value="2" max="2"' in bar["data"]["text/html"]
     assert "fedavg on digits: round 2 of 2, accuracy 0." in bar["data"]["text/html"]

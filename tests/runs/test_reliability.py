@@ -6,7 +6,6 @@ import random
 import resource
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from fedseq.runs import checkpoints, tensor_files
 from fedseq.runs.checkpoints import load_checkpoint, save_checkpoint
 from fedseq.runs.snapshots import Snapshot
 from fedseq.training.reporter import Quiet
+from helpers import FEDSEQ, files_of, start, wait_for
 
 BLANK: dict[str, Any] = {
     "options": {}, "data": "", "algorithm": {}, "model": {}, "superclients": None,
@@ -31,21 +31,12 @@ BLANK: dict[str, Any] = {
 }  # vouches for nothing else  # fmt: skip
 
 SOAK = os.environ.get("FEDSEQ_SOAK") == "1"
-COMMAND = [sys.executable, "-c", "import sys, fedseq.cli; sys.exit(fedseq.cli.main())"]
 SHORT = {"dataset": "digits", "grouping": "random", "rounds": 12, "checkpoint_every": 2}
 ALGORITHMS = ("fedavg", "fedseq+feddyn", "scaffold", "fedseqinter")
 
 
 def many(short: int, long: int) -> int:
     return long if SOAK else short
-
-
-def files_of(folder: Path) -> list[bytes]:
-    return [(folder / name).read_bytes() for name in ("metrics.jsonl", "weights.safetensors")]
-
-
-def start(*words: object) -> subprocess.Popen:
-    return subprocess.Popen([*COMMAND, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 @pytest.mark.slow
@@ -59,7 +50,7 @@ def test_killed_at_any_time_it_ends_with_the_same_bytes(tmp_path, algorithm):
     kills = 0
     process = start("run", *flags, "--algorithm", algorithm, "--out", cut)
     while kills < many(2, 13):
-        _wait_for((cut / "config.yaml").exists)
+        wait_for((cut / "config.yaml").exists)
         time.sleep(dice.random() * 1.5)
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
@@ -71,13 +62,6 @@ def test_killed_at_any_time_it_ends_with_the_same_bytes(tmp_path, algorithm):
     process.wait()
     fedseq.resume(cut)
     assert files_of(cut) == files_of(whole.folder)
-
-
-def _wait_for(condition, seconds=120.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.0005)
 
 
 @pytest.mark.slow
@@ -94,7 +78,7 @@ def _kill_inside_a_save(folder: Path, dice: random.Random) -> int:
     if child == 0:
         _save_forever(folder, shared)
     target = dice.randrange(2, 9)
-    _wait_for(lambda: shared[1] >= target and shared[0])
+    wait_for(lambda: shared[1] >= target and shared[0])
     inside, last = shared[0], shared[1]
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
@@ -158,7 +142,7 @@ def test_a_full_disk_ends_the_run_with_a_message_and_the_last_checkpoint_is_inta
 
     words = ["run", "--grouping", "random", "--rounds", "100000", "--checkpoint-every", "5", "--out", "run"]
     ended = subprocess.run(
-        [*COMMAND, *words, "--engine", "serial"], capture_output=True, text=True, preexec_fn=small_disk, timeout=250
+        [*FEDSEQ, *words, "--engine", "serial"], capture_output=True, text=True, preexec_fn=small_disk
     )
     assert ended.returncode == 1
     assert "File too large" in ended.stderr
