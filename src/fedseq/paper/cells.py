@@ -215,7 +215,7 @@ def _measures(
 
 def study_groups(assignment: Assignment, criterion: Mapping[str, str | None]) -> tuple[np.ndarray, list[np.ndarray]]:
     """Label counts of the clients, and the clients of each superclient."""
-    name = label((criterion["approximator"], criterion["metric"], criterion["method"] or ""))
+    name = label((criterion["approximator"], criterion["grouping_metric"], criterion["grouping"] or ""))
     with np.load(assignment.study) as arrays:
         group_of = arrays[f"groups {name}"]
         return arrays["counts"], [np.flatnonzero(group_of == number) for number in range(group_of.max() + 1)]
