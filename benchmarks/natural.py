@@ -23,7 +23,7 @@ from fedseq.runs.reading import Run, read_all, readable
 from natural_tuning import CENTRAL, RATES, STUDIES, Found, Study, best_rate, best_setting, last_round, run, shown
 from pages import DOCS, IMAGES, ROOT, fill
 
-PAGES = (DOCS / "examples/smartwatch.md",)
+PAGES = (DOCS / "examples/smartwatch.md", DOCS / "examples/smartwatch-tuning.md")
 BUDGETS = {"rounds": "at equal rounds", "seconds": "at equal simulated time"}
 
 
