@@ -64,7 +64,7 @@ def read_all(folder: Path) -> Iterator[Kept]:
             next(
                 rule
                 for rule, (check, server) in RULES.items()
-                if (check, bool(server)) == (config.gate_check, config.algorithm.endswith("+median"))
+                if (check, bool(server)) == (config.update_check, config.algorithm.endswith("+median"))
             ),
             config.seed,
             round(config.fraction * config.num_clients),

@@ -62,14 +62,14 @@ class Grid(NamedTuple):
 
 
 DIGITS: dict[str, Any] = {
-    "dataset": "digits", "algorithm": "fedseq", "rounds": 30, "num_clients": 50, "eval_every": 3, "gate": True,
-    "engine": "serial",
+    "dataset": "digits", "algorithm": "fedseq", "rounds": 30, "num_clients": 50, "eval_every": 3,
+    "update_check": "size", "engine": "serial",
 }  # fmt: skip
 # Three chains of ten clients a round, with the rules of the preset long-chains-cifar10. Superclients at random need no
 # pre-training, which would take longer than the rounds.
 CIFAR10: dict[str, Any] = {
     "dataset": "cifar10", "algorithm": "fedseq+fedacg+window", "rounds": 60, "num_clients": 500, "fedacg_lambda": 0.9,
-    "window": 5, "lr": 0.02, "grouping": "random", "min_samples": 1000, "eval_every": 5, "gate": True,
+    "window": 5, "lr": 0.02, "grouping": "random", "min_samples": 1000, "eval_every": 5, "update_check": "size",
     "engine": "serial",
 }  # fmt: skip
 GRIDS = {
@@ -95,7 +95,7 @@ def run_all(arguments: argparse.Namespace) -> None:
         grid.fractions,
     ):
         check, server = RULES[rule]
-        options = grid.options | {"alpha": alpha, "seed": seed, "gate_check": check, "fraction": fraction}
+        options = grid.options | {"alpha": alpha, "seed": seed, "update_check": check, "fraction": fraction}
         options |= {"algorithm": options["algorithm"] + server, "data_dir": arguments.data_dir}
         if attack != "none":
             options |= {"attack": attack, "attacker_fraction": SHARE}
@@ -131,7 +131,7 @@ def cpu_time(check: str, rounds: int) -> float:
         "grouping": "random",
         "rounds": rounds,
         "eval_every": rounds,
-        "gate_check": check,
+        "update_check": check,
     }
     with tempfile.TemporaryDirectory() as scratch:
         began = time.process_time()

@@ -25,7 +25,7 @@ from fedseq.flower.deployment.federation import Federation
 NODES = 3
 OPTIONS = {
     "dataset": "digits", "algorithm": "fedseq", "grouping": "random", "fraction": 1.0, "min_samples": 1400,
-    "max_clients": NODES, "gate": False,
+    "max_clients": NODES, "update_check": "none",
 }  # fmt: skip
 
 

@@ -171,7 +171,7 @@ def test_fedavg_and_fedseq_are_tuned_alike() -> None:
 def test_refused_hops_are_told_apart_by_who_attacks(tmp_path: Path) -> None:
     """By hand: 2 of 10 clients attack, so of 16 + 4 hops 4 are theirs and 16 honest; 3 and 1 of these were refused."""
     attacks = load("attacks")
-    config = resolve({"num_clients": 10, "attack": "sign-flip", "attacker_fraction": 0.2, "gate_check": "exemplars"})
+    config = resolve({"num_clients": 10, "attack": "sign-flip", "attacker_fraction": 0.2, "update_check": "exemplars"})
     first, second = sorted(attackers(config, 10))
     honest = next(client for client in range(10) if client not in (first, second))
     files = RunFolder(tmp_path / "run")

@@ -185,7 +185,7 @@ CASES: dict[str, tuple[str, dict, Callable[[Chains], Expected]]] = {
     # Option II divides a distance by STEPS * LR and so holds weight decay's part of it too; the formula does likewise.
     "scaffold II": ("scaffold", {"scaffold_option": 2}, lambda c: scaffold(c, 2)),
     "feddyn": ("feddyn", {"alpha_dyn": 0.6}, lambda c: feddyn(c, 0.6)),
-    "feddyn official": ("feddyn", {"alpha_dyn": 0.6, "feddyn_official": True}, lambda c: feddyn(c, 0.6, linear=False)),
+    "feddyn official": ("feddyn", {"alpha_dyn": 0.6, "authors_code": "feddyn"}, lambda c: feddyn(c, 0.6, linear=False)),
     "fairavg": ("fairavg", {}, lambda c: averaging(c, uniform=True)),
     "fedprox+fairavg": ("fedprox+fairavg", {"mu": 0.7}, lambda c: averaging(c, mu=0.7, uniform=True)),
     "fedavgm": ("fedavgm", {}, lambda c: server_optimiser(c, "fedavgm", 1.0, 0.9)),
@@ -300,7 +300,7 @@ def test_centralized_is_one_run_of_momentum_sgd_on_a_cosine(tmp_path):
 
 def test_local_momentum_decay_and_clip(tmp_path):
     """FedAvg with every option of local SGD: momentum from zero at each visit, lr * 0.8^t, gradients clipped to 0.5."""
-    run = federate(tmp_path, "fedavg", momentum=0.6, lr_decay=0.8, max_grad_norm=0.5)
+    run = federate(tmp_path, "fedavg", momentum=0.6, lr_scheduler="exponential", lr_decay=0.8, max_grad_norm=0.5)
     theta = THETA
     for t, record in enumerate(run.metrics):
         ends = []

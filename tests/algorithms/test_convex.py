@@ -68,7 +68,7 @@ def test_feddyn_reaches_the_optimum(tmp_path):
 
 def test_feddyn_whose_linear_term_has_no_gradient_does_not(tmp_path):
     assert to_optimum(biased_point(ALPHA)) > 0.1
-    assert limit(tmp_path, "feddyn", feddyn_official=True) == pytest.approx(biased_point(ALPHA), abs=1e-4)
+    assert limit(tmp_path, "feddyn", authors_code="feddyn") == pytest.approx(biased_point(ALPHA), abs=1e-4)
 
 
 def test_scaffold_and_feddyn_count_clients_alike_and_fedavg_counts_examples(tmp_path):

@@ -307,7 +307,7 @@ def test_bad_input_is_refused_with_a_hint(capsys, words, hint):
         (["run", "--lr", "0.3"], "--lr cannot change", "--lr 0.3"),
         (["--lr", "0.3", "run"], "--lr cannot change", "--lr 0.3"),  # 0.3 is not the folder
         (["run", "--mu=2"], "--mu cannot change", "--mu=2"),
-        (["run", "--gate"], "--gate cannot change", "--gate"),
+        (["run", "--update-check", "none"], "--update-check cannot change", "--update-check none"),
         (["run", "--rule", "mine.keep=1"], "--rule cannot change", "--rule mine.keep=1"),
     ],
 )
@@ -317,13 +317,6 @@ def test_what_cannot_change_on_resume_is_told_with_the_command_that_does_it(caps
     said = refused(capsys, "resume", *words)
     assert told in said
     assert f"fedseq run run/config.yaml {again} --out OTHER\n" in said
-
-
-def test_switches_need_no_value(capsys):
-    for flags, value in ((["--gate"], True), (["--gate", "false"], False), ([], False)):
-        code, out, _ = fedseq(capsys, "run", *flags, "--print-config")
-        assert code == 0
-        assert yaml.safe_load(out)["gate"] is value
 
 
 def test_a_file_where_a_folder_is_wanted(capsys, tmp_path):

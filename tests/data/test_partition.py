@@ -18,8 +18,9 @@ def labels_of(examples: int, classes: int) -> np.ndarray:
     return seeds.generator(1, "labels").permutation(np.arange(examples) % classes)
 
 
-def deal(labels, num_clients, alpha, partition=None, seed=0):
-    return partition_clients(labels, num_clients, alpha, seeds.generator(seed, "partition"), partition)
+def deal(labels, num_clients, alpha, partition=None, seed=0, of_authors=False):
+    rng = seeds.generator(seed, "partition")
+    return partition_clients(labels, num_clients, alpha, rng, partition, of_authors)
 
 
 def assert_given_once(clients, examples):
@@ -47,7 +48,7 @@ def test_every_example_is_given_once_and_sizes_differ_by_at_most_one(alpha, num_
 @given(alpha=st.sampled_from(ALPHAS[1:]), num_clients=st.integers(1, 400), spare=st.integers(0, 400))
 def test_official_gives_every_example_once_whatever_the_sizes(alpha, num_clients, spare):
     labels = labels_of(num_clients + spare, 10)
-    assert_given_once(deal(labels, num_clients, alpha, "official"), len(labels))
+    assert_given_once(deal(labels, num_clients, alpha, of_authors=True), len(labels))
 
 
 def test_shards_of_balanced_classes_hold_one_class_each():
@@ -96,7 +97,7 @@ def test_official_spread_is_the_best_of_many_draws(seed):
     draws = [_official_sizes(rng) for _ in range(100)]
     best = int(np.argmin(np.std(draws, axis=1)))
     assert best > 0  # one draw would not do
-    sizes = np.array([len(client) for client in deal(labels_of(2_000, 10), 20, 0.5, "official", seed)])
+    sizes = np.array([len(client) for client in deal(labels_of(2_000, 10), 20, 0.5, seed=seed, of_authors=True)])
     apart = np.abs(np.array(draws) - sizes).max(1)
     assert apart[best] <= 10
     assert sorted(apart)[1] >= 35

@@ -199,11 +199,12 @@ class Net(nn.Sequential):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gate", ["false", "true"])
-def test_one_sigterm_ends_a_run_in_the_middle_of_its_first_chain(gate: str) -> None:
-    """With a gate that is the one it is calibrated by."""
+@pytest.mark.parametrize("check", ["none", "size"])
+def test_one_sigterm_ends_a_run_in_the_middle_of_its_first_chain(check: str) -> None:
+    """With a check that is the chain it is calibrated by."""
     Path("waiting.py").write_text(WAITING_MODEL)
-    words = ["--dataset", "digits", "--algorithm", "fedavg", "--rounds", "1", "--model", "waiting:Net", "--gate", gate]
+    words = ["--dataset", "digits", "--algorithm", "fedavg", "--rounds", "1", "--model", "waiting:Net"]
+    words += ["--update-check", check]
     started = start("run", *words, "--engine", "processes", "--workers", "2", "--out", "run")
     wait_for(lambda: started.poll() is not None or Path("here").exists())
     os.kill(started.pid, signal.SIGTERM)

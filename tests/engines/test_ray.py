@@ -95,7 +95,7 @@ def test_the_command_line_joins_a_cluster_and_brings_a_model_of_the_current_fold
     ("algorithm", "options"),
     [
         ("fedseq+feddyn", {"approximator": "confidence", "pretrain_epochs": 2}),
-        ("scaffold", {"gate": True, "attack": "scale:50", "client_dropout": 0.2}),
+        ("scaffold", {"update_check": "size", "attack": "scale:50", "client_dropout": 0.2}),
         (
             "fedseqinter",
             {"approximator": "classifier-last", "pretrain_epochs": 1, "merge_every": 2, "client_dropout": 0.2},

@@ -27,7 +27,7 @@ OPTIONS = {
     "exemplars": 5,
 }  # fmt: skip - two superclients of two clients
 
-BRIEF = ("grouping=random", "gate=false")  # neither pre-training nor calibration
+BRIEF = ("grouping=random", "update_check=none")  # neither pre-training nor calibration
 
 WRAPPED_CLIENT = """
 import json, os, signal
@@ -75,7 +75,7 @@ class WithoutHops(SerialEngine):
 def on_one_machine(
     folder: Path, missing: Sequence[tuple[int, int]] = (), nodes: int = NODES, **options: object
 ) -> Path:
-    choices: dict[str, Any] = {"gate": True, "checkpoint_every": 1, "engine": "serial", **options}
+    choices: dict[str, Any] = {"update_check": "size", "checkpoint_every": 1, "engine": "serial", **options}
     config = resolve(choices, {**OPTIONS, "num_clients": nodes})
 
     def engine(_: Config, task: object) -> WithoutHops:

@@ -40,7 +40,7 @@ def test_the_run_config_is_the_resolved_config_of_that_many_clients(tmp_path):
     assert config.alpha == float("inf")
     assert (dict(config.rules)["mu"], config.lr, config.model) == (0.01, 0.03, "small-cnn")  # defaults
     assert config.target_accuracy is None
-    assert (config.gate, config.checkpoint_every) == (True, 1)
+    assert (config.update_check, config.checkpoint_every) == ("size", 1)
     assert settings.out == str(made.folder / "run")
     assert settings.keys == str(made.folder / "keys")
     assert (settings.hop_deadline, settings.wait) == (600, 600)
@@ -55,9 +55,11 @@ def test_the_written_app_starts_fedseqs(tmp_path):
 
 
 def test_a_choice_goes_over_the_defaults_of_a_federation(tmp_path):
-    made = folder.init(tmp_path / "fed", 2, {"gate": False, "checkpoint_every": 5}, settings=Settings(hop_deadline=9))
+    made = folder.init(
+        tmp_path / "fed", 2, {"update_check": "none", "checkpoint_every": 5}, settings=Settings(hop_deadline=9)
+    )
     config, settings = read_run_config(run_config(made))
-    assert (config.gate, config.checkpoint_every, settings.hop_deadline) == (False, 5, 9)
+    assert (config.update_check, config.checkpoint_every, settings.hop_deadline) == ("none", 5, 9)
 
 
 def test_paths_hold_wherever_the_processes_run(tmp_path):
@@ -276,9 +278,17 @@ def test_an_action_is_needed(capsys):
 
 def test_changes_for_one_run_are_checked_and_typed(tmp_path):
     made = folder.init(tmp_path / "fed", 2)
-    changes = ["rounds=5", "target-accuracy=0.9", "algorithm=fedprox", "wait=30", "gate=false", "max_grad_norm=null"]
+    changes = [
+        "rounds=5",
+        "target-accuracy=0.9",
+        "algorithm=fedprox",
+        "wait=30",
+        "update-check=none",
+        "max_grad_norm=null",
+    ]
     assert runs.overrides(made, changes) == {
-        "rounds": 5, "target-accuracy": 0.9, "algorithm": "fedprox", "wait": 30, "gate": False, "max-grad-norm": None,
+        "rounds": 5, "target-accuracy": 0.9, "algorithm": "fedprox", "wait": 30, "update-check": "none",
+        "max-grad-norm": None,
     }  # fmt: skip
     for change, message in {
         "smoothed.keep=1": 'add the line "smoothed.keep" = "null" at the end of .*pyproject.toml',

@@ -29,7 +29,7 @@ def kill_and_return(fed: Running, tmp_path: Path) -> None:
     record = lines(out)[1]
     assert [hop["client"] for hop in record["skipped"]] == [2]
     assert record["client_updates"] == NODES - 1
-    expected = on_one_machine(tmp_path / "expected", missing=[(2, 2)], grouping="random", gate=False)
+    expected = on_one_machine(tmp_path / "expected", missing=[(2, 2)], grouping="random", update_check="none")
     assert checksum(out) == checksum(expected)
 
     use_client(fed, "")
@@ -37,7 +37,7 @@ def kill_and_return(fed: Running, tmp_path: Path) -> None:
     fed.run(*BRIEF, f"out={out}", "hop-deadline=90", "rounds=3")
     assert lines(out)[2]["skipped"] == []
     # FedDyn's memory of client 2 is that of round 1: it was on its disk, and round 2 never counted.
-    expected = on_one_machine(tmp_path / "longer", missing=[(2, 2)], grouping="random", gate=False, rounds=3)
+    expected = on_one_machine(tmp_path / "longer", missing=[(2, 2)], grouping="random", update_check="none", rounds=3)
     assert checksum(out) == checksum(expected)
 
 
@@ -54,5 +54,7 @@ def test_a_node_that_does_not_say_who_it_is_costs_no_deadline(tmp_path):
         said = fed.run(*BRIEF, f"out={out}", "rounds=3", "wait=20", "hop-deadline=600")
     assert "clients [2] are not connected; going on without them until they are" in said
     assert [[hop["client"] for hop in line["skipped"]] for line in lines(out)] == [[], [2], [2]]
-    expected = on_one_machine(tmp_path / "expected", missing=[(2, 2), (3, 2)], grouping="random", gate=False, rounds=3)
+    expected = on_one_machine(
+        tmp_path / "expected", missing=[(2, 2), (3, 2)], grouping="random", update_check="none", rounds=3
+    )
     assert checksum(out) == checksum(expected)

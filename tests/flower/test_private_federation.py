@@ -35,7 +35,7 @@ OPTIONS = {
     "fraction": 1.0,
     "rounds": 9,
     "exemplars": 5,
-    "gate": False,
+    "update_check": "none",
     "dp_clip_norm": CLIP,
     "dp_noise_multiplier": NOISE,
     "dp_target_epsilon": BUDGET,

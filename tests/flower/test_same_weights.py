@@ -35,7 +35,7 @@ def test_every_place_ends_with_the_same_weights(fed, tmp_path, choices):
     from ray.cluster_utils import Cluster
 
     serial = on_one_machine(tmp_path / "serial", **choices)
-    options = {**OPTIONS, "num_clients": NODES, "gate": True, "checkpoint_every": 1, **choices}
+    options = {**OPTIONS, "num_clients": NODES, "update_check": "size", "checkpoint_every": 1, **choices}
     changes = [f"{name}={value}" for name, value in choices.items()]
     run(options, tmp_path / "processes", engine="processes", workers=2)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})

@@ -24,12 +24,12 @@ def test_apps_are_forked_off_a_warm_process_and_it_is_started_again_when_it_dies
     options = {"dataset": "digits", "algorithm": "fedavg", "rounds": 2, "fraction": 1.0, "exemplars": 5}
     with running(tmp_path / "fed", 2, options=options, insecure=True) as fed:
         use_client(fed, KILL_THE_WARM_ONE.format(notes=str(notes)))
-        fed.run("gate=false", f"out={tmp_path / 'out'}")
+        fed.run("update_check=none", f"out={tmp_path / 'out'}")
     assert [record["skipped"] for record in lines(tmp_path / "out")] == [[], []]
     parents = notes.read_text().splitlines()
     assert len(parents) == 4
     assert all("multiprocessing.forkserver" in parent for parent in parents)
-    choices = {"algorithm": "fedavg", "gate": False}
+    choices = {"algorithm": "fedavg", "update_check": "none"}
     assert checksum(tmp_path / "out") == checksum(on_one_machine(tmp_path / "one", nodes=2, **choices))
 
 

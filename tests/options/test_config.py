@@ -37,7 +37,7 @@ def test_defaults_of_the_paper():
         ("fedavgm", "server_lr", 1.0),
         ("fedseq+fedyogi", "server_lr", 0.01),
         ("centralized", "momentum", 0.9),
-        ("centralized", "lr_schedule", "cosine"),
+        ("centralized", "lr_scheduler", "cosine"),
     ],
 )
 def test_defaults_that_depend_on_the_algorithm(algorithm, option, value):
@@ -53,7 +53,7 @@ def test_centralized_is_one_client_with_everything():
     ("given_", "alpha", "partition"),
     [
         ({}, 0.0, "shards"), ({"alpha": 0.2}, 0.2, "dirichlet"), ({"alpha": math.inf}, math.inf, "iid"),
-        ({"partition": "iid"}, math.inf, "iid"), ({"partition": "official", "alpha": 0.3}, 0.3, "official"),
+        ({"partition": "iid"}, math.inf, "iid"), ({"partition": "dirichlet", "alpha": 0.3}, 0.3, "dirichlet"),
     ],
 )  # fmt: skip
 def test_partition_and_alpha_follow_each_other(given_, alpha, partition):
@@ -82,7 +82,7 @@ def test_yaml_round_trip_and_no_option_without_effect(tmp_path, algorithm):
     ("name", "text", "value"),
     [
         ("rounds", "12", 12), ("rounds", 12, 12), ("rounds", 12.0, 12), ("rounds", None, None), ("alpha", 1, 1.0),
-        ("alpha", "inf", math.inf), ("lr", "1e-2", 0.01), ("feddyn_official", "true", True), ("seed", "null", None),
+        ("alpha", "inf", math.inf), ("lr", "1e-2", 0.01), ("seed", "null", None),
         ("dataset", "digits", "digits"),
     ],
 )  # fmt: skip
@@ -100,7 +100,11 @@ def test_values_are_read_in_the_options_type(name, text, value):
         ({"rounds": True}, "--rounds takes a whole number"),
         ({"lr": "nan"}, "--lr takes a number"),
         ({"dataset": ["digits"]}, "--dataset takes a text"),
-        ({"feddyn_official": "maybe"}, "true or false"),
+        ({"authors_code": "fedyn"}, "Did you mean 'feddyn'"),
+        (
+            {"authors_code": "feddyn+confidence"},
+            "--authors-code feddyn has no effect in this run: it is for --algorithm feddyn",
+        ),
         ({"dataset": "cifar11"}, "Did you mean 'cifar10'"),
         ({"dataset": "npz:"}, "unknown dataset"),
         ({"algorithm": "fedsec"}, "Did you mean 'fedseq'"),
@@ -142,15 +146,17 @@ RUNS = [
                       "fedseqinter+scaffold+fedavgm", "fedacg", "fedseq+ghbm", "fedseq+fedacg+ema", "window")
 ] + [
     {"grouping": "random"}, {"grouping": "kmeans"}, {"grouping": "exchange"}, {"approximator": "classifier-last"},
-    {"attack": "nan"}, {"gate": True}, {"engine": "serial"}, {"engine": "ray"}, {"engine": "processes"},
+    {"attack": "nan"}, {"update_check": "size"}, {"lr_scheduler": "exponential"},
+    {"engine": "serial"}, {"engine": "ray"}, {"engine": "processes"},
     {"partition": "iid"}, {"partition": "shards"},
     {"dp_clip_norm": 1.0, "dp_noise_multiplier": 1.0, "grouping": "random"},
 ]  # fmt: skip
-KINDS = {float: 0.5, int: 2, bool: True, str: "auto"}
+KINDS = {float: 0.5, int: 2, str: "auto"}
 SPECIAL = {
-    "num_clients": 20, "scaffold_option": 1, "gate_factor": 9.0, "gate_check": "exemplars", "partition": "iid",
+    "num_clients": 20, "scaffold_option": 1, "update_check_factor": 9.0, "update_check": "exemplars",
+    "partition": "iid", "lr_scheduler": "linear",
     "grouping": "greedy", "approximator": "confidence", "grouping_metric": "euclidean",
-    "confidence_variant": "official", "group_estimate": "half", "dp_mechanism": "round", "dp_source": "system",
+    "authors_code": "confidence", "group_estimate": "half", "dp_mechanism": "round", "dp_source": "system",
 }  # fmt: skip
 COMPANIONS = {"dp_clip_norm": {"dp_target_epsilon": 8.0}}  # what an option needs beside it
 CONDITIONAL = [name for name, found in all_options().items() if found.when.words]
@@ -180,10 +186,10 @@ def test_every_option_is_either_used_or_refused_by_name(run):
     [
         ({"algorithm": "fedavg", "mu": 0.1}, "--mu has no effect in this run: it is for fedprox"),
         ({"algorithm": "fairavg", "server_lr": 0.1}, "--server-lr has no effect.*fedavgm, fedadam, fedyogi"),
-        ({"lr_final": 0.1}, "--lr-final has no effect in this run: it is for --lr-schedule cosine or linear"),
+        ({"lr_final": 0.1}, "--lr-final has no effect in this run: it is for --lr-scheduler linear or cosine"),
         ({"grouping": "random", "pretrain_epochs": 3}, "--pretrain-epochs has no effect"),
         ({"algorithm": "fedavg", "superclient_epochs": 3}, "--superclient-epochs has no effect"),
-        ({"gate_factor": 5}, "--gate-factor has no effect"),
+        ({"update_check_factor": 5}, "--update-check-factor has no effect"),
         ({"alpha": 0.5, "partition": "shards"}, "--alpha has no effect"),
         ({"algorithm": "centralized", "num_clients": 10}, "--num-clients has no effect"),
         ({"algorithm": "fedavg", "mu": 0.1, "grouping": "greedy"}, "--grouping has.*; --mu has.*Leave them out"),
@@ -211,8 +217,8 @@ def test_differences_are_those_that_change_what_comes_out():
     assert differences(before, now) == [("seed", 0, 1), ("mu", 0.01, 0.5)]
     central = resolve({"algorithm": "centralized"})
     assert differences(central, resolve({"algorithm": "centralized", "rounds": 3})) == [("rounds", 30, 3)]
-    falling = resolve({"lr_schedule": "linear", "rounds": 9})
-    assert differences(falling, resolve({"lr_schedule": "linear", "rounds": 10})) == [("rounds", 9, 10)]
+    falling = resolve({"lr_scheduler": "linear", "rounds": 9})
+    assert differences(falling, resolve({"lr_scheduler": "linear", "rounds": 10})) == [("rounds", 9, 10)]
 
 
 JUNK = st.recursive(

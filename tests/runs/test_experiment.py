@@ -136,8 +136,8 @@ def test_fewer_rounds_than_were_run_are_refused_and_nothing_is_changed(tmp_path)
 
 def test_resuming_is_exact_when_the_first_round_lost_everybody(tmp_path):
     options = {
-        "algorithm": "fedavg", "num_clients": 10, "fraction": 0.1, "client_dropout": 0.7, "gate": True,
-        "gate_factor": 1.01, "seed": 4, "engine": "serial",
+        "algorithm": "fedavg", "num_clients": 10, "fraction": 0.1, "client_dropout": 0.7, "update_check": "size",
+        "update_check_factor": 1.01, "seed": 4, "engine": "serial",
     }  # fmt: skip
     whole = fedseq.run(options, tmp_path / "whole", rounds=8)
     for rounds in (1, 2, 3, 8):

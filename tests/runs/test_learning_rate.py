@@ -10,15 +10,15 @@ from fedseq.runs.planning import learning_rate
     ("options", "rates"),
     [
         ({}, {1: 8, 10: 8}),
-        ({"lr_decay": 0.5}, {1: 8, 2: 4, 4: 1}),
-        ({"lr_schedule": "cosine"}, {1: 8, 6: 4}),  # cos(pi/2) = 0
-        ({"lr_schedule": "cosine", "lr_final": 0.5}, {1: 8, 6: 6}),  # from 8 towards 4
-        ({"lr_schedule": "linear"}, {1: 8, 6: 4, 10: 0.8}),
-        ({"lr_schedule": "linear", "lr_final": 0.25}, {1: 8, 6: 5, 10: 2.6}),  # 8 (1/4 + 3/4 * 1/10)
-        ({"lr_schedule": "linear", "lr_final": 1.0}, {1: 8, 10: 8}),
+        ({"lr_scheduler": "exponential", "lr_decay": 0.5}, {1: 8, 2: 4, 4: 1}),
+        ({"lr_scheduler": "cosine"}, {1: 8, 6: 4}),  # cos(pi/2) = 0
+        ({"lr_scheduler": "cosine", "lr_final": 0.5}, {1: 8, 6: 6}),  # from 8 towards 4
+        ({"lr_scheduler": "linear"}, {1: 8, 6: 4, 10: 0.8}),
+        ({"lr_scheduler": "linear", "lr_final": 0.25}, {1: 8, 6: 5, 10: 2.6}),  # 8 (1/4 + 3/4 * 1/10)
+        ({"lr_scheduler": "linear", "lr_final": 1.0}, {1: 8, 10: 8}),
         ({"warmup_rounds": 4}, {1: 2, 2: 4, 3: 6, 4: 8, 5: 8}),
         ({"warmup_rounds": 1}, {1: 8, 2: 8}),
-        ({"warmup_rounds": 4, "lr_schedule": "linear"}, {1: 2, 2: 3.6, 6: 4}),  # 8 * 9/10 * 2/4
+        ({"warmup_rounds": 4, "lr_scheduler": "linear"}, {1: 2, 2: 3.6, 6: 4}),  # 8 * 9/10 * 2/4
     ],
 )
 def test_by_hand(options, rates):

@@ -144,7 +144,7 @@ def test_epsilon_is_that_of_the_client_visited_most_often(tmp_path: Path) -> Non
 
 def test_pre_training_and_the_gates_calibration_count_as_visits(tmp_path: Path) -> None:
     options = {"dataset": "digits", "num_clients": 8, "pretrain_epochs": 2, "min_samples": 400, "rounds": 1,
-               "fraction": 1.0, "engine": "serial", "eval_every": 9, "gate": True}  # fmt: skip
+               "fraction": 1.0, "engine": "serial", "eval_every": 9, "update_check": "size"}  # fmt: skip
     run = fedseq.run(options, tmp_path, algorithm="fedseq", dp_clip_norm=1.0, dp_noise_multiplier=2.0)
     assert spent(run) == [pytest.approx(epsilon_of(math.sqrt(2 + 1 + 1) / 2.0, 1e-5))]
 
@@ -252,7 +252,7 @@ def test_noise_for_a_budget_is_found_for_the_clients_that_exist(tmp_path: Path, 
         ({**ROUNDS, "algorithm": "feddyn"}, "feddyn cannot be used with --dp-mechanism round"),
         ({**ROUNDS, "algorithm": "scaffold"}, "scaffold cannot be used with --dp-mechanism round"),
         ({**ROUNDS, "algorithm": "fedseqinter", "grouping": "random"}, "fedseqinter cannot be used"),
-        ({**ROUNDS, "gate": True}, "--gate has no effect in this run"),
+        ({**ROUNDS, "update_check": "size"}, "--update-check has no effect in this run"),
         ({**VISITS, "dataset": "smartwatch", "eval_clients": 2}, "--eval-clients shows how well the model fits"),
         ({**VISITS, "algorithm": "centralized"}, "--dp-clip-norm has no effect"),
     ],

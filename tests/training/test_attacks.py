@@ -59,7 +59,7 @@ def test_who_attacks_late_is_as_good_as_the_others_until_then(tmp_path: Path) ->
     """Up to its last honest round the run is the one without attackers; the first false one is another."""
     options = {
         "dataset": "digits", "grouping": "random", "engine": "serial", "num_clients": 10, "alpha": 0.0, "fraction": 1.0,
-        "rounds": 3, "gate": True,
+        "rounds": 3, "update_check": "size",
     }  # fmt: skip
     honest = fedseq.run(options, tmp_path / "honest")
     late = fedseq.run(options, tmp_path / "late", attack="late-label-flip:2", attacker_fraction=0.5)

@@ -19,7 +19,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "clients' memory": {"algorithm": "fedseq+scaffold", "grouping": "random"},
     "slots and an average": {"algorithm": "fedseqinter+feddyn+ema", "grouping": "random"},
     "a velocity, fedacg": {"algorithm": "fedseq+relay+fedacg+window", "grouping": "random"},
-    "attackers and the gate": {"algorithm": "fedavg+median", "attack": "label-flip", "gate_check": "exemplars"},
+    "attackers and the gate": {"algorithm": "fedavg+median", "attack": "label-flip", "update_check": "exemplars"},
     "momentum and clipping": {"algorithm": "fedavg+fedadam", "momentum": 0.9, "max_grad_norm": 1.0},
     "a frozen part": {"algorithm": "fedavg", "model": "mlp", "trainable": "lora:2"},
     "crops and flips": {"algorithm": "fedavg", "augment": "crop-flip"},

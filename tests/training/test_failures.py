@@ -121,7 +121,7 @@ class TestDeadline:
 
 class TestGate:
     def test_the_limit_is_a_multiple_of_the_median(self):
-        on, off = resolve({"gate": True, "gate_factor": 5.0}), resolve({"gate": False})
+        on, off = resolve({"update_check": "size", "update_check_factor": 5.0}), resolve({"update_check": "none"})
         assert limit(off, [1.0]) is None
         assert limit(on, []) == math.inf
         assert limit(on, [1.0, 2.0, 100.0]) == 10.0
@@ -156,16 +156,16 @@ class TestGate:
     @pytest.mark.slow
     def test_without_the_gate_nan_stops_the_run_and_large_updates_ruin_it(self, tmp_path, clean):
         with pytest.raises(FedSeqError, match=r"diverged in round \d+, unit \d+, client \d+"):
-            fedseq.run(LONG, tmp_path / "nan", attack="nan", gate=False)
+            fedseq.run(LONG, tmp_path / "nan", attack="nan", update_check="none")
         try:
-            ruined = final([fedseq.run(LONG, tmp_path / "scale", attack="scale:1000", gate=False)])
+            ruined = final([fedseq.run(LONG, tmp_path / "scale", attack="scale:1000", update_check="none")])
         except FedSeqError:
             ruined = 0.0  # it diverged
         assert ruined < final(clean) - 0.2
 
     @pytest.mark.slow
     def test_a_clean_run_is_hardly_touched(self, tmp_path, clean):
-        gated = train(tmp_path, gate=True)
+        gated = train(tmp_path, update_check="size")
         hops = sum(line["client_updates"] for run in gated for line in run.metrics)
         assert sum(len(line["skipped"]) for run in gated for line in run.metrics) < 0.01 * hops
         assert final(gated) > final(clean) - 0.03
@@ -176,7 +176,7 @@ class TestGate:
         assert [line["client_updates"] for line in fedseq.read_run(tmp_path / "run").metrics] == [0, 0]
 
     def test_resuming_keeps_the_measure(self, tmp_path):
-        options = {**SHORT, "attack": "scale:20", "gate_factor": 3.0}
+        options = {**SHORT, "attack": "scale:20", "update_check_factor": 3.0}
         whole = fedseq.run({**options, "rounds": 6}, tmp_path / "whole")
         fedseq.run({**options, "rounds": 3}, tmp_path / "parts")
         assert fedseq.resume(tmp_path / "parts", rounds=6).metrics == whole.metrics

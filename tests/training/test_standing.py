@@ -119,7 +119,7 @@ def test_class_losses_are_means_of_cross_entropy() -> None:
 
 OPTIONS: dict[str, Any] = {
     "dataset": "digits", "grouping": "random", "engine": "serial", "num_clients": 20, "fraction": 1.0, "alpha": 0.0,
-    "rounds": 3, "gate_check": "exemplars", "lr": 0.1,
+    "rounds": 3, "update_check": "exemplars", "lr": 0.1,
 }  # fmt: skip
 
 
@@ -145,14 +145,14 @@ def test_the_same_on_workers_and_after_an_interruption(flipped: fedseq.Run, tmp_
     assert fedseq.resume(tmp_path / "run", rounds=3).metrics == flipped.metrics
 
 
-def test_the_check_turns_the_gate_on_and_needs_exemplars(tmp_path: Path) -> None:
-    assert resolve({"gate_check": "exemplars"}).gate
-    assert not resolve({}).gate
+def test_the_check_by_exemplars_is_asked_for_and_needs_exemplars(tmp_path: Path) -> None:
+    assert resolve({"update_check": "exemplars"}).checks_exemplars
+    assert resolve({}).update_check == "none"
     with pytest.raises(FedSeqError, match="needs public exemplars"):
-        resolve({"gate_check": "exemplars", "exemplars": 0})
+        resolve({"update_check": "exemplars", "exemplars": 0})
     clients = [(torch.zeros(2, 1), torch.zeros(2, 1))] * 2
     with pytest.raises(FedSeqError, match="needs classes"):
         fedseq.federate(
             lambda: nn.Linear(1, 1), clients, clients[0], "fedavg", loss=nn.functional.mse_loss,
-            folder=tmp_path / "run", gate_check="exemplars",
+            folder=tmp_path / "run", update_check="exemplars",
         )  # fmt: skip

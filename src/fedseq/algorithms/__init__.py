@@ -37,7 +37,8 @@ def build(config: Config) -> Algorithm:
         if ":" in part:
             algorithm = _apply_own(part, rules, algorithm, first=algorithm is FEDAVG)
         elif part in LOCAL_RULES:
-            algorithm = LOCAL_RULES[part].load()(**_arguments(LOCAL_RULES[part], rules))
+            of_authors = {"official": True} if part == "feddyn" and config.follows_authors(part) else {}
+            algorithm = LOCAL_RULES[part].load()(**_arguments(LOCAL_RULES[part], rules), **of_authors)
         else:
             row = {**SERVER_RULES, **AVERAGES, **TOPOLOGIES}[part]
             algorithm = row.load()(algorithm, **_arguments(row, rules))

@@ -19,7 +19,7 @@ from fedseq.options.resolve import resolve
 from fedseq.runs.folder import CONFIG
 
 FAILED = 1
-METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
+METAVARS = {int: "N", float: "X", str: "NAME"}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -63,11 +63,10 @@ def add_config_flags(
             continue
         if found.section not in groups:
             groups[found.section] = parser.add_argument_group(f"{found.section} options")
-        bare: dict[str, Any] = {"nargs": "?", "const": "true"} if bool in found.kinds else {}
         groups[found.section].add_argument(
             found.flag, dest=f"config_{name}", default=argparse.SUPPRESS,
             metavar="|".join(found.choices) if found.choices else METAVARS[found.kinds[0]],
-            help=found.help_text(), **bare,
+            help=found.help_text(),
         )  # fmt: skip
     if own_rules:
         groups["algorithm"].add_argument(

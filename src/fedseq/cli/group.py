@@ -25,7 +25,7 @@ Published = Callable[[str, str | None, str | None, str], tuple[float, float] | N
 OPTIONS = (
     "dataset", "data_dir", "clients_by", "label_column", "holdout", "holdout_by", "num_clients", "alpha", "partition",
     "exemplars", "augment", "model", "batch_size", "lr", "weight_decay", "approximator", "grouping_metric", "grouping",
-    "min_samples", "max_clients", "confidence_variant", "group_estimate", "seed", "engine", "workers",
+    "min_samples", "max_clients", "authors_code", "group_estimate", "seed", "engine", "workers",
     "ray_address", "device",
 )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Dealing the training examples to clients: who holds what.
 
 Every function returns one index array per client. Sizes differ by at most one and every example is given exactly once,
-except in the `official` variant, which reproduces the unequal sizes of the authors' code.
+except by `dirichlet_of_authors`, which reproduces the unequal sizes of the authors' code.
 """
 
 import math
@@ -17,7 +17,12 @@ Indices = list[np.ndarray]
 
 
 def partition_clients(
-    labels: np.ndarray, num_clients: int, alpha: float, rng: np.random.Generator, partition: str | None = None
+    labels: np.ndarray,
+    num_clients: int,
+    alpha: float,
+    rng: np.random.Generator,
+    partition: str | None = None,
+    of_authors: bool = False,
 ) -> Indices:
     """Deal the examples by name; without one, as alpha asks (0: shards, inf: iid, else dirichlet)."""
     if not 1 <= num_clients <= len(labels):
@@ -27,7 +32,7 @@ def partition_clients(
     if not alpha >= 0:
         raise FedSeqError(f"--alpha must be 0 or more, not {alpha}.")
     deal: Callable[..., Indices] = PARTITIONS.row(partition or partition_of(alpha)).load()
-    return deal(labels, num_clients, alpha, rng)
+    return (dirichlet_of_authors if of_authors else deal)(labels, num_clients, alpha, rng)
 
 
 def shards(labels: np.ndarray, num_clients: int, alpha: float, rng: np.random.Generator) -> Indices:
@@ -71,7 +76,7 @@ def _take(pools: list[list[int]], size: int, wanted: np.ndarray, rng: np.random.
     return taken
 
 
-def official(labels: np.ndarray, num_clients: int, alpha: float, rng: np.random.Generator) -> Indices:
+def dirichlet_of_authors(labels: np.ndarray, num_clients: int, alpha: float, rng: np.random.Generator) -> Indices:
     """The authors' code: each *class* is spread by Dir(alpha) over the clients not yet full; best of 100 draws by
     the spread of sizes. Sizes differ, and a client may end with no example when clients are many."""
     draws = (_spread_classes(labels, num_clients, alpha, rng) for _ in range(_OFFICIAL_DRAWS))

@@ -82,7 +82,9 @@ def group_by(criterion: Criterion, config: Config, task: Task, pretrained: Pretr
     estimates = None
     if approximator is not None:
         assert pretrained is not None
-        estimates, _ = estimate(approximator, config.confidence_variant, pretrained)
+        estimates, _ = estimate(
+            approximator, "official" if config.follows_authors("confidence") else "paper", pretrained
+        )
     limits = limits_of(config, sizes)
     grouping = group_clients(
         None if estimates is None else estimates[holders],

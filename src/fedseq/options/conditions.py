@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedseq.basics.cores import usable_cores
 from fedseq.options.datasets import CATALOG, OWN, has_columns, is_table, may_lack_a_test_set, with_columns
+from fedseq.options.grammar import authors_parts
 from fedseq.options.option import Condition
 from fedseq.options.tables import ENGINES, METHODS, PARTITIONS, default_metric
 
@@ -41,8 +42,8 @@ def default_metric_of(run: "Config") -> str | None:
     return default_metric(run.approximator if run.uses_estimates else None, run.grouping)
 
 
-def default_gate(run: "Config") -> bool:
-    return (run.attack is not None or run.gate_check == "exemplars") and not run.private_rounds
+def default_update_check(run: "Config") -> str:
+    return "size" if run.attack is not None and not run.private_rounds else "none"
 
 
 def _dealt(run: "Config") -> bool:
@@ -80,26 +81,36 @@ COLUMNS = Condition(with_columns(), lambda run: has_columns(run.dataset))
 A_TABLE = Condition("csv: and parquet:", lambda run: is_table(run.dataset))
 NO_TEST_SET = Condition("data without a test set of its own", _no_test_set)
 HELD_OUT = Condition("--holdout", lambda run: _no_test_set(run) and run.holdout is not None)
-DIRICHLET = Condition("--partition dirichlet or official, or none", _asks_alpha)
+DIRICHLET = Condition("--partition dirichlet, or none", _asks_alpha)
 TESTED_CLIENTS = Condition("--clients-by, or test_clients in Python",
                            lambda run: run.real_clients or run.dataset == OWN)
 SUPERCLIENTS = Condition("fedseq and fedseqinter", lambda run: run.parts.superclients)
 MERGED = Condition("fedseq", _merged)
 JOINED = Condition("--superclients-per-chain 2 or more", lambda run: _merged(run) and run.superclients_per_chain > 1)
 ESTIMATES = Condition("superclients of estimated clients, by any --grouping but random", lambda run: run.uses_estimates)
-CONFIDENCE = Condition("--approximator confidence", _confidence)
 # The paper's test sets are the same for every algorithm, so that all are compared on the same pictures.
-EXEMPLARS = Condition("named data sets; on your own, --approximator confidence or --gate-check exemplars",
+EXEMPLARS = Condition("named data sets; on your own, --approximator confidence or --update-check exemplars",
                       lambda run: run.dataset in CATALOG or _confidence(run) or run.checks_exemplars)
+CONFIDENCE = Condition("--approximator confidence", _confidence)
 A_GROUP_ESTIMATE = Condition(
     "--grouping greedy, or exchange with a metric",
     lambda run: run.uses_estimates and run.grouping_metric is not None and METHODS.row(run.grouping).compares_groups)
-A_SCHEDULE = Condition("--lr-schedule cosine or linear", lambda run: run.lr_schedule != "constant")
-A_GATE = Condition("--gate", lambda run: run.gate)
+TOWARDS_THE_END = Condition("--lr-scheduler linear or cosine", lambda run: run.lr_scheduler in ("linear", "cosine"))
+EXPONENTIAL = Condition("--lr-scheduler exponential", lambda run: run.lr_scheduler == "exponential")
+CHECKED = Condition("--update-check size or exemplars", lambda run: run.gate)
+# Each part of the paper's method that its authors' code does differently, and the runs that have it.
+AUTHORS = {
+    "partition": Condition("--partition dirichlet", lambda run: run.partition == "dirichlet" and _dealt(run)),
+    "confidence": CONFIDENCE,
+    "feddyn": Condition("--algorithm feddyn", lambda run: run.parts.local == "feddyn"),
+}
+AUTHORS_PARTS_USED = Condition(
+    ", ".join(condition.words for condition in AUTHORS.values()),
+    lambda run: any(AUTHORS[part].holds(run) for part in authors_parts(run.authors_code)))
 AN_ATTACK = Condition("--attack", lambda run: run.attack is not None)
 PRIVATE = Condition("private runs, by --dp-clip-norm", lambda run: run.private)
 NO_PRIVATE_ROUNDS = Condition(
-    "runs without --dp-mechanism round: there, one client's update would change what the gate lets others send",
+    "runs without --dp-mechanism round: there, one client's update would change which updates of others are accepted",
     lambda run: not run.private_rounds)
 WORKERS = Condition("--engine processes or ray", _with_workers)
 RAY = Condition("--engine ray", lambda run: run.engine == "ray")

@@ -13,9 +13,9 @@ from typing import Any
 
 from fedseq.options import conditions as on
 from fedseq.options import tables
-from fedseq.options.conditions import default_engine, default_gate, default_metric_of, default_partition
+from fedseq.options.conditions import default_engine, default_metric_of, default_partition, default_update_check
 from fedseq.options.datasets import CATALOG, FILE_SOURCES, DatasetFacts, FileDefaults, facts_of, has_columns
-from fedseq.options.grammar import CENTRALIZED, AlgorithmName, known_parts
+from fedseq.options.grammar import AUTHORS_PARTS, CENTRALIZED, AlgorithmName, authors_parts, known_parts
 from fedseq.options.option import (
     AT_LEAST_0,
     AT_LEAST_1,
@@ -97,22 +97,26 @@ class Config:
     long_chain_rounds: int | None = option(
         "algorithm", None, "join superclients in the first rounds only: in this many", range=AT_LEAST_0,
         when=on.JOINED, usual="all")
+    authors_code: str | None = option(
+        "algorithm", None, "parts done as in the code of the paper's authors, which differs from the paper: "
+        f"{', '.join(AUTHORS_PARTS)}, or several as partition+feddyn", when=on.AUTHORS_PARTS_USED)
     rules: tuple[tuple[str, Any], ...] = ()  # hyper-parameters of the algorithm's rules: (name, value)
     batch_size: int = option(
         "local training", 64, "examples per SGD step; a client's last batch may be smaller", range=AT_LEAST_1)
     lr: float = option(
         "local training", lambda run: run.facts.lr, "learning rate", range=POSITIVE, usual="the data set's")
-    lr_schedule: str = option(
+    lr_scheduler: str = option(
         "local training", lambda run: "cosine" if run.centralized else "constant",
-        "how the learning rate falls over the rounds", choices=("constant", "cosine", "linear"),
+        "how the learning rate changes over the rounds", choices=("constant", "linear", "cosine", "exponential"),
         usual="constant; centralized: cosine")
     lr_final: float = option(
         "local training", 0.0, "share of the learning rate that is left in the last round", range=FROM_0_TO_1,
-        when=on.A_SCHEDULE)
+        when=on.TOWARDS_THE_END)
+    lr_decay: float = option(
+        "local training", 0.99, "the learning rate is multiplied by this factor after every round", range=SHARE,
+        when=on.EXPONENTIAL)
     warmup_rounds: int = option(
         "local training", 0, "raise the learning rate linearly over this many first rounds", range=AT_LEAST_0)
-    lr_decay: float = option(
-        "local training", 1.0, "multiply the learning rate by this factor after every round", range=SHARE)
     momentum: float = option(
         "local training", lambda run: 0.9 if run.centralized else 0.0,
         "momentum of local SGD; it restarts at each visit", range=BELOW_1, usual="0; centralized: 0.9")
@@ -141,9 +145,6 @@ class Config:
     max_clients: int = option(
         "superclients", 11, "K_S,max: a group is full with this many clients", range=AT_LEAST_1,
         when=on.SUPERCLIENTS)
-    confidence_variant: str = option(
-        "superclients", "paper", "variant of the confidence vector: the paper's, or that of its authors' code",
-        choices=("paper", "official"), when=on.CONFIDENCE)
     group_estimate: str = option(
         "superclients", "mean", "a group's estimate: mean weighted by examples, or the paper's running half-half "
         "average", choices=("mean", "half"), when=on.A_GROUP_ESTIMATE)
@@ -161,15 +162,13 @@ class Config:
     attack: str | None = option("failures", None, f"what attackers do: {described()}", simulated=True)
     attacker_fraction: float = option(
         "failures", 0.1, "share of the clients that attack", range=FROM_0_TO_1, when=on.AN_ATTACK, simulated=True)
-    gate: bool = option(
-        "failures", default_gate, "reject updates that are not finite or too large", when=on.NO_PRIVATE_ROUNDS,
-        usual="on with --attack")
-    gate_factor: float = option(
+    update_check: str = option(
+        "failures", default_update_check, "which updates of clients are rejected: none; by size, those that are not "
+        "finite or far larger than others; by exemplars, also those that spoil the accuracy on the public exemplars",
+        choices=("none", "size", "exemplars"), when=on.NO_PRIVATE_ROUNDS, usual="none; with --attack: size")
+    update_check_factor: float = option(
         "failures", 20.0, "an update is too large at this many times the median accepted one",
-        range=Range(lambda value: value > 1, "greater than 1"), when=on.A_GATE)
-    gate_check: str = option(
-        "failures", "size", "judge updates by their size, or also by their accuracy on the public exemplars",
-        choices=("size", "exemplars"), when=on.A_GATE)
+        range=Range(lambda value: value > 1, "greater than 1"), when=on.CHECKED)
     dp_clip_norm: float | None = option(
         "privacy", None, "C: clip the change that a client (or a chain) makes to this norm; with noise this gives "
         "differential privacy", range=Range(lambda value: value > 0, "greater than 0 (inf does not clip)"),
@@ -246,7 +245,16 @@ class Config:
 
     @property
     def checks_exemplars(self) -> bool:
-        return bool(self.gate and self.gate_check == "exemplars")
+        return self.update_check == "exemplars"
+
+    @property
+    def gate(self) -> bool:
+        """True if updates are checked."""
+        return self.update_check != "none"
+
+    def follows_authors(self, part: str) -> bool:
+        """True if this part is to be done as in the code of the paper's authors."""
+        return part in authors_parts(self.authors_code)
 
     @property
     def private(self) -> bool:
@@ -329,7 +337,7 @@ def differences(before: Config, now: Config) -> list[tuple[str, Any, Any]]:
     """The options by which the results of one config may differ from the other's: their names and both values."""
     old, new = before.options(), now.options()
     undecided = {name for name, row in OPTIONS.items() if getattr(now, name) == row.undecided}
-    decisive = {"rounds"} if before.lr_schedule != "constant" else set()  # the rate falls towards the last round
+    decisive = {"rounds"} if on.TOWARDS_THE_END.holds(before) else set()  # the rate falls towards the last round
     if (before.patience is None) != (now.patience is None):
         decisive.add("patience")  # a run without patience does not keep its best model
     return [

@@ -21,7 +21,7 @@ from fedseq.options.config import Config, all_options
 from fedseq.options.option import flag
 
 _PRESETS = files("fedseq.options") / "presets"
-_KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+_KIND_NAMES = {int: "a whole number", float: "a number", str: "a text"}
 _LONGEST = 64_000  # bytes of a config file; one with every option has 2000
 _MOST_DIGITS = 300
 _SCIENTIFIC = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
@@ -82,8 +82,6 @@ def _frozen(value: Any) -> Any:
 def _convert(kind: type, value: Any) -> Any:
     if kind is str:
         return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
-    if kind is bool:
-        return {"true": True, "false": False}.get(str(value).lower())
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:

@@ -89,6 +89,18 @@ def parse_train(text: str) -> tuple[str, int]:
     return part, int(rank)
 
 
+AUTHORS_PARTS = ("partition", "confidence", "feddyn")
+
+
+def authors_parts(text: str | None) -> list[str]:
+    """The names in a text such as partition+feddyn."""
+    names = text.split("+") if text is not None else []
+    for name in names:
+        if name not in AUTHORS_PARTS:
+            raise unknown("part of the authors' code", name, AUTHORS_PARTS)
+    return list(dict.fromkeys(names))
+
+
 def trackers_of(track: str) -> list[str]:
     """The names in a text such as tensorboard+wandb; "none" names none."""
     names = [] if track == "none" else track.split("+")

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedseq.basics.errors import FedSeqError, unknown
+from fedseq.options import conditions as on
 from fedseq.options.config import OPTIONS, Config, all_options
 from fedseq.options.config_files import coerce
 from fedseq.options.datasets import OWN, check_dataset_name
-from fedseq.options.grammar import known_parts, parse_algorithm, parse_train, trackers_of
+from fedseq.options.grammar import authors_parts, known_parts, parse_algorithm, parse_train, trackers_of
 from fedseq.options.option import flag
 from fedseq.options.tables import ENGINES, PARTITIONS, check_criterion
 from fedseq.simulation.attacks import number_of_attackers, parse_attack
@@ -34,6 +35,9 @@ def resolve(given: Mapping[str, Any], before: Mapping[str, Any] | None = None, *
     unused = set(chosen) - set(config.options())
     if not lenient and unused & set(asked):
         raise _no_effect(sorted(unused & set(asked)), config)
+    for part in authors_parts(config.authors_code) if not lenient else ():
+        if not on.AUTHORS[part].holds(config):
+            raise FedSeqError(f"--authors-code {part} has no effect in this run: it is for {on.AUTHORS[part].words}.")
     if unused:
         config = _complete({name: value for name, value in chosen.items() if name not in unused})
     _check(config)
@@ -122,7 +126,7 @@ def _check(config: Config) -> None:
     parse_train(config.trainable)
     trackers_of(config.track)
     if config.checks_exemplars and not config.exemplars:
-        raise FedSeqError("--gate-check exemplars needs public exemplars. Set --exemplars to 1 or more.")
+        raise FedSeqError("--update-check exemplars needs public exemplars. Set --exemplars to 1 or more.")
     _check_device(config)
     if config.holdout is not None and config.holdout_by == "clients" and config.clients_by is None:
         raise FedSeqError(

@@ -119,13 +119,9 @@ LOCAL_RULES = Table("local rule", {
     ),
     "feddyn": Rule(
         "fedseq.algorithms.feddyn:feddyn", "bends each client's loss so that optima agree",
-        (
-            Parameter("alpha_dyn", "alpha", 0.1, "FedDyn: weight of its penalty",
-                      Range(POSITIVE.holds, "greater than 0: the server divides by it (a tiny value is not FedAvg)"),
-                      under={"fedseqinter": 1.0}),
-            Parameter("feddyn_official", "official", False,
-                      "FedDyn: leave out the linear term, as the authors' code does", kind=bool),
-        ),
+        (Parameter("alpha_dyn", "alpha", 0.1, "FedDyn: weight of its penalty",
+                   Range(POSITIVE.holds, "greater than 0: the server divides by it (a tiny value is not FedAvg)"),
+                   under={"fedseqinter": 1.0}),),
         merges=True,
         refuses=(not_private("feddyn", "its server keeps a sum over the chains without noise. "
                              "Use --dp-mechanism visit"),),
@@ -357,7 +353,6 @@ ENGINES = Table("engine", {
 
 PARTITIONS = Table("partition", {
     "dirichlet": PartitionRow("fedseq.data.partition:dirichlet", dirichlet=True),
-    "official": PartitionRow("fedseq.data.partition:official", dirichlet=True),
     "iid": PartitionRow("fedseq.data.partition:iid"),
     "shards": PartitionRow("fedseq.data.partition:shards"),
 })

@@ -71,7 +71,9 @@ def deal(config: Config, dataset: Dataset) -> list[np.ndarray]:
     if dataset.owners is not None:
         return [np.arange(len(dataset.y_train))] if config.centralized else client_indices(dataset.owners)
     rng = seeds.generator(config.seed, "partition")
-    return partition_clients(dataset.y_train, config.num_clients, config.alpha, rng, config.partition)
+    return partition_clients(
+        dataset.y_train, config.num_clients, config.alpha, rng, config.partition, config.follows_authors("partition")
+    )
 
 
 def assemble(config: Config, dataset: Dataset, clients: Sequence[np.ndarray], algorithm: Algorithm) -> Parts:
@@ -196,7 +198,9 @@ def split_test(config: Config, test: Examples, class_names: Sequence[str]) -> tu
     if not EXEMPLARS.holds(config):
         return None, test
     if config.checks_exemplars and not class_names:
-        raise FedSeqError("--gate-check exemplars needs classes, and the targets are numbers: use --gate-check size.")
+        raise FedSeqError(
+            "--update-check exemplars needs classes, and the targets are numbers: use --update-check size."
+        )
     if CONFIDENCE.holds(config):
         _refuse_too_few(config.exemplars, test, class_names)
     return split_exemplars(test, config.exemplars)

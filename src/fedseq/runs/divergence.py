@@ -15,14 +15,15 @@ def divergence(jobs: Sequence[Job], results: Sequence[Result], snapshot: Snapsho
             unit = next(job.unit for job in jobs if job.index == result.index)
             return FedSeqError(
                 f"training diverged in round {round_}, unit {unit}, client {result.diverged}: loss or weights are no "
-                f"longer finite. The model of round {round_ - 1} is kept. Lower --lr, or set --max-grad-norm or --gate."
+                f"longer finite. The model of round {round_ - 1} is kept. Lower --lr, or set --max-grad-norm "
+                "or --update-check size."
             )
     if results and not any(result.hops for result in results) and snapshot.gate.rejected_rounds + 1 >= HOPELESS:
         reasons = sorted({hop.reason for result in results for hop in result.rejected})
         return FedSeqError(
             f"in {HOPELESS} rounds in a row, up to round {round_}, no client's update was accepted "
             f"({'; '.join(reasons[:3])}). The last model is kept. Where training diverges, lower --lr or raise "
-            "--gate-factor."
+            "--update-check-factor."
         )
     return None
 

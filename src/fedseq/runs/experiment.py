@@ -156,8 +156,8 @@ def _under_attack_and_watch(parts: Parts) -> Parts:
     if config.checks_exemplars:
         if parts.exemplars is None:
             raise FedSeqError(
-                "--gate-check exemplars needs public exemplars of classes, and this test set gives none. "
-                "Use --gate-check size."
+                "--update-check exemplars needs public exemplars of classes, and this test set gives none. "
+                "Use --update-check size."
             )
         task = replace(task, exemplars=parts.exemplars.on(config.home))
     return replace(parts, task=task)

@@ -145,9 +145,16 @@ def chain(clients: Unit, passes: int, seed: int, round_: int) -> tuple[tuple[int
 
 def learning_rate(config: Config, round_: int) -> float:
     past = round_ - 1
-    rate = config.lr * config.lr_decay**past
-    if config.lr_schedule != "constant":
-        falling = {"cosine": 0.5 * (1 + math.cos(math.pi * past / config.rounds)), "linear": 1 - past / config.rounds}
-        left = falling[config.lr_schedule]
-        rate *= config.lr_final + (1 - config.lr_final) * left
+    factors = {
+        "constant": 1.0,
+        "exponential": config.lr_decay**past,
+        "linear": _from_one_to(config.lr_final, 1 - past / config.rounds),
+        "cosine": _from_one_to(config.lr_final, 0.5 * (1 + math.cos(math.pi * past / config.rounds))),
+    }
+    rate = config.lr * factors[config.lr_scheduler]
     return rate * round_ / config.warmup_rounds if round_ < config.warmup_rounds else rate
+
+
+def _from_one_to(final: float, left: float) -> float:
+    """1 where all is left, `final` where nothing is."""
+    return final + (1 - final) * left

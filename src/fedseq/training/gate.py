@@ -70,7 +70,7 @@ def limit(config: Config, changes: Sequence[float]) -> float | None:
         return math.inf
     if not config.gate:
         return None
-    return config.gate_factor * median(changes) if changes else math.inf
+    return config.update_check_factor * median(changes) if changes else math.inf
 
 
 def size(before: Tensor, after: Tensor, uploads: Iterable[Tensor], lr: float) -> float:

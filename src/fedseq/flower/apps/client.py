@@ -138,7 +138,9 @@ def _part_of_named(config: Config, client: int, data_dir: str | None) -> tuple[n
         raise FedSeqError("this node has no data: start it with --node-config 'data=\"npz:FILE\" ...'.")
     dataset = load_dataset(config.dataset, Path(data_dir) if data_dir else None)
     rng = seeds.generator(config.seed, "partition")
-    parts = partition_clients(dataset.y_train, config.num_clients, config.alpha, rng, config.partition)
+    parts = partition_clients(
+        dataset.y_train, config.num_clients, config.alpha, rng, config.partition, config.follows_authors("partition")
+    )
     if client >= len(parts):
         raise FedSeqError(f"there are {len(parts)} clients, numbered from 0; there is no client {client}.")
     return dataset.x_train[parts[client]], dataset.y_train[parts[client]]

@@ -23,7 +23,7 @@ class Settings:
 
 # What a federation does unless told otherwise: trust nobody's update, and be ready to be killed after any round.
 # Noise that follows from the seed would be known to all who are told the seed.
-DEFAULTS = {"gate": True, "checkpoint_every": 1, "dp_source": "system"}
+DEFAULTS = {"update_check": "size", "checkpoint_every": 1, "dp_source": "system"}
 ENGINE = "flower"
 
 
