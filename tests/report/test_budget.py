@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from fedseq.cli import main
-from fedseq.report.budget import budget_table
 from fedseq.report.costs import Costs
+from fedseq.report.tables import budget_table
 from fedseq.runs.reading import read_run
 
 from .builders import make_run

@@ -1,7 +1,7 @@
 import numpy as np
 from matplotlib import image
 
-from fedseq.report.group_figures import similarity_norm, violins
+from fedseq.report.figures import similarity_norm, violins
 
 
 def test_the_label_of_one_panel_is_not_cut(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from fedseq.report import figures, group_figures
+from fedseq.report import figures
 from fedseq.runs.reading import Run, read
 
 from .builders import make_run
@@ -23,8 +23,7 @@ def looks(lines: list[Line2D]) -> list[tuple[object, object]]:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Axes]:
     """What is drawn, looked at before it is closed."""
     found: list[Axes] = []
-    for module in (figures, group_figures):
-        monkeypatch.setattr(module, "save", lambda figure, path: found.append(figure.axes[0]))
+    monkeypatch.setattr(figures, "save", lambda figure, path: found.append(figure.axes[0]))
     return found
 
 
@@ -45,5 +44,5 @@ def test_curves_of_many_series_differ(tmp_path: Path, drawn: list[Axes]) -> None
 
 
 def test_no_series_of_components_is_left_out(tmp_path: Path, drawn: list[Axes]) -> None:
-    group_figures.components_kept({f"estimate {n}": {1: 0.5, 2: 0.4} for n in range(MANY)}, tmp_path / "c.png")
+    figures.components_kept({f"estimate {n}": {1: 0.5, 2: 0.4} for n in range(MANY)}, tmp_path / "c.png")
     assert_all_differ(drawn[0])

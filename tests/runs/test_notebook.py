@@ -11,8 +11,7 @@ from nbclient import NotebookClient
 
 from fedseq import FedSeqError, Run
 from fedseq.options.resolve import resolve
-from fedseq.runs.notebook import default_reporter
-from fedseq.runs.showing import curve_svg
+from fedseq.runs.notebook import curve_svg, default_reporter
 from fedseq.training.reporter import QUIET
 
 METRICS: list[dict[str, Any]] = [
@@ -35,10 +34,19 @@ def test_html_has_a_curve_with_a_text_and_escapes_the_folder() -> None:
     assert "<svg" not in Run(Path("x"), RUN.config, [], False)._repr_html_()
 
 
+def numbers(path: ElementTree.Element | None) -> list[float]:
+    assert path is not None
+    return [float(word) for word in path.attrib["d"].split() if word not in "MLz"]
+
+
 def test_a_curve_spans_its_frame() -> None:
-    # The frame is x 44..352 and y 10..100: round 1 of 3 at the left, 2 in the middle, accuracy 1 at the top.
-    assert 'points="44.0,100.0 198.0,55.0 352.0,10.0"' in curve_svg([(1, 0.0), (2, 0.5), (3, 1.0)], 3, "")
-    assert 'points="44.0,32.5"' in curve_svg([(1, 0.75)], 1, "")
+    """A straight line from the lower left corner to the upper right one; a single point is drawn too."""
+    drawing = ElementTree.fromstring(curve_svg([(1, 0.0), (2, 0.5), (3, 1.0)], 3, ""))
+    groups = {group.get("id"): group.find("{*}path") for group in drawing.iter("{http://www.w3.org/2000/svg}g")}
+    frame, curve = (numbers(groups[name]) for name in ("patch_2", "line2d_curve"))
+    (left, bottom), (right, top) = frame[:2], frame[4:6]
+    assert curve == pytest.approx([left, bottom, (left + right) / 2, (bottom + top) / 2, right, top], abs=1e-3)
+    assert "line2d_curve" in curve_svg([(1, 0.75)], 1, "")
 
 
 def test_the_metrics_are_a_table_by_round() -> None:

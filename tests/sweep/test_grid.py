@@ -6,8 +6,8 @@ import pytest
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
 from fedseq.report.convergence import compare
-from fedseq.report.grid import best_table, grid_points, heat_map
-from fedseq.report.tables import comparison_table
+from fedseq.report.figures import heat_map
+from fedseq.report.tables import best_table, comparison_table, grid_points
 from fedseq.runs.reading import read
 from fedseq.sweep.grid import plan_grid, read_values
 from report.builders import make_run

@@ -1,6 +1,7 @@
 """Compare FedAvg, FedSeq and FedSeqInter on embedded data, in under a minute; or on clients that exist."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from fedseq.options.resolve import resolve
 from fedseq.report.convergence import compare, find_bound
 from fedseq.report.tables import comparison_table
 from fedseq.runs.folder import new_folder, refuse_existing_run
+
+Curve = Sequence[tuple[int, float]]
+MARKS = "ox+*#@%&"
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     from fedseq.report import figures
-    from fedseq.report.chart import chart
     from fedseq.runs import experiment
 
     if arguments.dataset not in DEMOS:
@@ -100,3 +103,17 @@ def main(arguments: Namespace) -> int:
     console.print(f"\ncurves: {picture}   runs: {folder}", markup=False)
     console.print(f"go on with: {demo.go_on}", markup=False)
     return 0
+
+
+def chart(curves: Mapping[str, Curve], width: int = 72, height: int = 16) -> str:
+    """Accuracy (0..1) over rounds in a terminal, one mark a curve; later curves are drawn over earlier ones."""
+    last = max((round_ for curve in curves.values() for round_, _ in curve), default=1)
+    grid = [[" "] * width for _ in range(height)]
+    for mark, curve in zip(MARKS, curves.values(), strict=False):
+        for round_, accuracy in curve:
+            column = (round_ - 1) * (width - 1) // max(last - 1, 1)
+            grid[height - 1 - round(accuracy * (height - 1))][column] = mark
+    percent = [f"{100 * (height - 1 - row) // (height - 1):3d}%" if row % 5 == 0 else "    " for row in range(height)]
+    lines = [f"{label} |{''.join(cells).rstrip()}" for label, cells in zip(percent, grid, strict=True)]
+    legend = "   ".join(f"{mark} {name}" for mark, name in zip(MARKS, curves, strict=False))
+    return "\n".join([*lines, f"     +{'-' * width}", f"      1{f'round {last}':>{width - 1}}", f"      {legend}"])

@@ -11,8 +11,7 @@ from fedseq.cli.console import ConsoleReporter, make_console, print_table
 from fedseq.options.config_files import coerce
 from fedseq.options.option import flag
 from fedseq.report.formats import TextTable
-from fedseq.runs.folder import new_folder
-from fedseq.runs.naming import slug
+from fedseq.runs.folder import new_folder, slug
 
 if TYPE_CHECKING:
     from fedseq.grouping.study import Study
@@ -97,7 +96,7 @@ def quality_table(study: "Study", published: Published) -> TextTable:
 def draw(study: "Study", folder: Path) -> Iterator[Path]:
     """Pictures of the study; yields what was drawn."""
     from fedseq.grouping.study import label
-    from fedseq.report import group_figures as figures
+    from fedseq.report import figures
 
     groups = {label(formed.criterion): formed.grouping.groups for formed in study.formed}
     yield figures.violins(study.counts, groups, folder / "violins.png")

@@ -29,8 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     from fedseq.report.convergence import by_dataset, compare, find_bound
-    from fedseq.report.grid import best_table, grid_points, heat_map
-    from fedseq.report.tables import comparison_table
+    from fedseq.report.tables import best_table, comparison_table, grid_points
     from fedseq.runs.reading import Run, read, readable
     from fedseq.sweep.assignments import diverged, refuse_other_runs
     from fedseq.sweep.grid import plan_grid
@@ -60,7 +59,9 @@ def main(arguments: Namespace) -> int:
     if grid.varied and points:
         print_table(console, best_table(points, grid.varied))
         if len(grid.varied) == 2 and any(point.final for point in points):
-            console.print(f"heat map: {heat_map(points, grid.varied, root / 'heatmap.png')}", markup=False)
+            from fedseq.report import figures
+
+            console.print(f"heat map: {figures.heat_map(points, grid.varied, root / 'heatmap.png')}", markup=False)
     if runs:
         console.print(f"make a page of them with: fedseq report {root}", markup=False)
     return code

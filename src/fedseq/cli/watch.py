@@ -17,8 +17,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def main(arguments: Namespace) -> None:
-    from fedseq.report.server import make_server, throttled
-    from fedseq.report.summary import summarise
+    from fedseq.report.page import make_server, throttled
+    from fedseq.report.page_data import summarise
     from fedseq.runs.reading import read_all
 
     what_if, bound = what_if_from(arguments), bound_from(arguments)

@@ -13,7 +13,7 @@ from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.options.config_files import coerce
 from fedseq.options.resolve import resolve
 from fedseq.paper.scales import Scale
-from fedseq.runs.naming import run_name
+from fedseq.runs.folder import run_name
 from fedseq.sweep.assignments import Assignment, on_serial_engine
 
 NAMES = ("table1", "table2", "table3", "table4", "fig-curves", "fig-pretraining", "fig-pca", "fig-violins", "fig-es")

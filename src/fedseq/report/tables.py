@@ -1,14 +1,23 @@
-"""Convergence as tables: for people, and in full for programs."""
+"""Runs as tables: how they converge, what that costs, at one budget, and which options of a sweep did best.
 
-from collections.abc import Collection, Sequence
+A budget is a number of rounds, and the simulated time of the run that takes the longest for them. Others may have run
+more rounds by then, which is what they are allowed; a series that had ended before is told as such.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedseq.options.option import brief
 from fedseq.report.convergence import SHARES, WINDOW, Bound, ComparisonRow, crossing_text
-from fedseq.report.costs import human_bytes, human_seconds
+from fedseq.report.costs import Costs, human_bytes, human_seconds
 from fedseq.report.formats import TextTable, to_csv
-from fedseq.report.series import Stat, stat
-from fedseq.runs.reading import Broken
+from fedseq.report.series import Series, Stat, make_series, stat
+from fedseq.runs.reading import Broken, Run
+
+FAIRNESS = "client_worst_decile"
+SHOWN = 10  # combinations of a sweep's options
 
 
 def comparison_table(
@@ -130,3 +139,110 @@ def comparison_csv(rows: Sequence[ComparisonRow]) -> str:
             })  # fmt: skip
     names = list(dict.fromkeys(name for line in lines for name in line))
     return to_csv(names, [[line.get(name) for name in names] for line in lines])
+
+
+def budget_table(runs: Sequence[Run], costs: Mapping[Path, Costs], round_: int) -> TextTable:
+    """A row per series; of each run the last evaluation within the budget counts."""
+    series = [one for one in make_series(runs) if not one.central]
+    taken = {one.label: stat(_seconds_at(run, costs, round_) for run in one.runs) for one in series}
+    every = (_seconds_at(run, costs, round_) for one in series for run in one.runs)
+    longest = max((seconds for seconds in every if seconds is not None), default=None)
+    fair = any(run.final(FAIRNESS) is not None for run in runs)
+    columns = [
+        "algorithm",
+        "seeds",
+        f"accuracy at round {round_}",
+        *(["worst decile"] if fair else []),
+        "simulated time",
+    ]
+    if longest is not None:
+        columns += [f"accuracy after {human_seconds(longest)}", *(["worst decile"] if fair else []), "rounds by then"]
+    rows = []
+    for one in series:
+        at_round = [_last(run, round_) if run.rounds >= round_ else None for run in one.runs]
+        cells = [one.label, str(len(one.runs)), *_shares(at_round, fair), _text(taken[one.label], human_seconds)]
+        if longest is not None:
+            ends = [_round_after(run, costs, longest) for run in one.runs]
+            at_time = [_last(run, end) for run, end in zip(one.runs, ends, strict=True)]
+            cells += [*_shares(at_time, fair), _rounds(one, ends)]
+        rows.append(cells)
+    return TextTable(columns, rows)
+
+
+def _seconds_at(run: Run, costs: Mapping[Path, Costs], round_: int) -> float | None:
+    """The clock after a round; None where the run ended before, or was published without that round."""
+    known = costs[run.folder]
+    return known.until(round_).seconds if round_ in known.rounds else None
+
+
+def _round_after(run: Run, costs: Mapping[Path, Costs], seconds: float) -> int:
+    """The last round that had ended by then."""
+    known = costs[run.folder]
+    clocks = ((number, known.until(number).seconds) for number in known.rounds)
+    return max((number for number, clock in clocks if clock is not None and clock <= seconds), default=0)
+
+
+def _last(run: Run, round_: int) -> Mapping[str, float] | None:
+    """The last evaluation up to a round."""
+    lines = [line for line in run.metrics if line["round"] <= round_ and line.get("accuracy") is not None]
+    return lines[-1] if lines else None
+
+
+def _shares(lines: Sequence[Mapping[str, float] | None], fair: bool) -> list[str]:
+    names = ["accuracy", *([FAIRNESS] if fair else [])]
+    return [_text(stat(line.get(name) for line in lines if line), lambda value: f"{value:.1%}") for name in names]
+
+
+def _text(found: Stat | None, show: Callable[[float], str]) -> str:
+    return found.text(show) if found else "-"
+
+
+def _rounds(series: Series, ends: Sequence[int]) -> str:
+    reached = stat(float(end) for end in ends)
+    ended = any(end == run.rounds for end, run in zip(ends, series.runs, strict=True))
+    return _text(reached, lambda value: f"{value:.0f}") + (", its last" if ended else "")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A combination of values, and the final accuracy of its runs over the seeds."""
+
+    values: tuple[Any, ...]  # None for an option that is not used
+    final: Stat | None  # None too where a run diverged: what it was before says nothing for these values
+    finished: bool
+    runs: int = 1
+    diverged: int = 0  # how many of them
+
+
+def grid_points(runs: Iterable[tuple[tuple[Any, ...], Run]], diverged: Collection[Path] = ()) -> list[Point]:
+    """Best first; what has no accuracy comes last. `diverged` are the folders of runs that did."""
+    groups: dict[tuple[Any, ...], list[Run]] = {}
+    for values, run in runs:
+        groups.setdefault(values, []).append(run)
+    points = []
+    for values, members in groups.items():
+        gone = sum(run.folder in diverged for run in members)
+        final = None if gone else stat(run.final_accuracy() for run in members)
+        points.append(Point(values, final, all(run.finished for run in members), len(members), gone))
+    return sorted(points, key=lambda point: -1.0 if point.final is None else point.final.mean, reverse=True)
+
+
+def best_table(points: Sequence[Point], varied: Sequence[str]) -> TextTable:
+    rows = []
+    for point in points[:SHOWN]:
+        seeds = str(point.final.count if point.final else 0)
+        rows.append([*map(value_text, point.values), _final(point), seeds])
+    shown = f"the best {SHOWN} of {len(points)}" if len(points) > SHOWN else "best first"
+    columns = [*(name.replace("_", " ") for name in varied), "final accuracy", "seeds"]
+    return TextTable(columns, rows, caption=f"final accuracy, {shown}", left=len(varied))
+
+
+def _final(point: Point) -> str:
+    if point.diverged:
+        return "diverged" if point.diverged == point.runs else f"{point.diverged} of {point.runs} diverged"
+    final = point.final.text(lambda value: f"{value:.2%}") if point.final else "-"
+    return final + ("" if point.finished else " (unfinished)")
+
+
+def value_text(value: Any) -> str:
+    return "-" if value is None else brief(value)

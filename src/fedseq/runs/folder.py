@@ -19,6 +19,7 @@ pretraining/          what clients are estimated by; needed until they are group
 import contextlib
 import hashlib
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,6 +32,7 @@ from fedseq.basics.files import MOST_BYTES, digest, read_json, read_sums, remove
 from fedseq.basics.forms import Form
 from fedseq.options.config import Config
 from fedseq.options.config_files import read_yaml, to_yaml
+from fedseq.options.option import brief
 from fedseq.options.resolve import recorded
 
 if TYPE_CHECKING:
@@ -45,6 +47,21 @@ STUDY = "group.yaml"  # of a folder that `fedseq group` made
 AT_THE_END = (METRICS, TIMING, WEIGHTS, BEST)  # checksums of these are written when a run ends
 SUMMED = (CONFIG, ENVIRONMENT, CLIENTS, SUPERCLIENTS, MODEL, *AT_THE_END)
 MADE = (*SUMMED[1:], SUMS, CHECKPOINTS, PRETRAINING, TRACKING)  # by a run itself
+
+
+def slug(text: str) -> str:
+    """A name as a part of a file's."""
+    return re.sub("[:/ ]", "-", text)
+
+
+def run_name(config: Config, special: Mapping[str, Any]) -> str:
+    """What tells a run from its neighbours: the algorithm, special options by value or name, alpha and seed."""
+    words = [config.algorithm]
+    for name, value in special.items():
+        words.append(value if isinstance(value, str) else f"{name.replace('_', '-')}{brief(value).lower()}")
+    if config.algorithm != "centralized":
+        words.append(f"by-{config.clients_by}" if config.real_clients else f"alpha{config.alpha:g}")
+    return slug("-".join([*words, f"seed{config.seed}"]))
 
 
 def new_folder(parent: Path, name: str) -> Path:

@@ -1,14 +1,21 @@
-"""A progress bar where a notebook shows the output, without widgets: one line of HTML that is written again."""
+"""Runs in a notebook: a bar while one goes on, without widgets; then a line, a curve and a table."""
 
+import io
 import sys
 import time
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fedseq.basics.errors import FedSeqError
 from fedseq.options.config import Config
 from fedseq.training.reporter import QUIET, Reporter
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Curve = Sequence[tuple[int, float]]
 EVERY = 0.2  # seconds between two looks of the bar; a notebook keeps up with few
 
 
@@ -63,3 +70,31 @@ class NotebookReporter:
             self.handle = display(bar, display_id=True)
         else:
             self.handle.update(bar)
+
+
+def as_frame(metrics: Sequence[dict[str, Any]]) -> "DataFrame":
+    try:
+        import pandas
+    except ImportError as error:
+        raise FedSeqError("run.frame() needs pandas, which is missing: pip install '.[notebook]'") from error
+    return pandas.DataFrame(metrics, columns=None if metrics else ["round"]).set_index("round")
+
+
+def as_html(text: str, folder: str, curve: Curve, rounds: int) -> str:
+    picture = curve_svg(curve, rounds, f"Accuracy over rounds: {text}") if curve else ""
+    return f"<div>{escape(text)}<br><code>{escape(folder)}</code><br>{picture}</div>"
+
+
+def curve_svg(curve: Curve, rounds: int, described: str) -> str:
+    """Accuracy (0..1) over rounds; `described` is what the picture says to those who do not see it."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 1.7), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(*zip(*curve, strict=True), marker="o", markevery=[-1], gid="line2d_curve")
+    axes.set(xlim=(1, max(rounds, 2)), ylim=(0, 1), xlabel="round", ylabel="accuracy")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", metadata={"Title": described, "Date": None})
+    return drawn.getvalue()[drawn.getvalue().index("<svg") :]

@@ -18,9 +18,8 @@ from fedseq.options.resolve import recorded
 from fedseq.runs.assembly import Parts
 from fedseq.runs.card import card_of
 from fedseq.runs.evidence import identity, other_model
-from fedseq.runs.folder import CONFIG, ENVIRONMENT, RunFolder, new_folder, refuse_existing_run
+from fedseq.runs.folder import CONFIG, ENVIRONMENT, RunFolder, new_folder, refuse_existing_run, run_name, slug
 from fedseq.runs.manifests import Evidence, newest_evidence
-from fedseq.runs.naming import run_name, slug
 from fedseq.runs.reading import Run, read_run
 from fedseq.training.jobs import Task
 

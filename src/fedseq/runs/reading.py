@@ -28,7 +28,6 @@ from fedseq.runs.folder import (
     RunFolder,
 )  # fmt: skip
 from fedseq.runs.manifests import newest_evidence
-from fedseq.runs.showing import as_frame, as_html
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -108,6 +107,8 @@ class Run:
 
     def frame(self) -> "DataFrame":
         """The metrics as a pandas table with a row for each round (`pip install '.[notebook]'`)."""
+        from fedseq.runs.notebook import as_frame
+
         return as_frame(self.metrics)
 
     def __repr__(self) -> str:
@@ -119,6 +120,8 @@ class Run:
         return f"{self.config.algorithm} on {self.config.dataset}, round {self.rounds} of {self.config.rounds}{reached}"
 
     def _repr_html_(self) -> str:
+        from fedseq.runs.notebook import as_html
+
         return as_html(self._in_short(), str(self.folder), self.evaluations, self.rounds)
 
 

@@ -13,7 +13,7 @@ from fedseq.options.config_files import coerce
 from fedseq.options.grammar import CENTRALIZED
 from fedseq.options.option import flag
 from fedseq.options.resolve import resolve
-from fedseq.runs.naming import run_name, slug
+from fedseq.runs.folder import run_name, slug
 from fedseq.sweep.assignments import Assignment, on_serial_engine
 
 ONE_VALUE = ("data_dir", "init_weights", "ray_address")  # a comma belongs to the path or address
