@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedseq.cli import main
-from fedseq.paper import scales
+from fedseq.paper import plan
 from fedseq.paper.plan import NAMES
 from fedseq.runs.reading import read_run
 from helpers import children_of, is_running, start, wait_for
@@ -19,8 +19,8 @@ SMALL = {"model": "mlp", "pretrain_epochs": 1, "num_clients": 20, "max_clients":
 
 @pytest.fixture
 def slice_of_tiny(monkeypatch):
-    tiny = replace(scales.SCALES["tiny"], seeds=(0,), rounds={"digits": 4}, centralized_rounds=2, options=SMALL)
-    monkeypatch.setitem(scales.SCALES, "tiny", replace(tiny, longest_pretraining=10))
+    tiny = replace(plan.SCALES["tiny"], seeds=(0,), rounds={"digits": 4}, centralized_rounds=2, options=SMALL)
+    monkeypatch.setitem(plan.SCALES, "tiny", replace(tiny, longest_pretraining=10))
 
 
 @pytest.mark.slow

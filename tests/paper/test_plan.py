@@ -4,8 +4,7 @@ import pytest
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.options.resolve import resolve
-from fedseq.paper.plan import NAMES, TUNING, PaperPlan, load_experiment, parse_only, select
-from fedseq.paper.scales import SCALES, find_scale
+from fedseq.paper.plan import NAMES, SCALES, TUNING, PaperPlan, find_scale, load_experiment, parse_only, select
 
 TINY, PAPER = SCALES["tiny"], SCALES["paper"]
 

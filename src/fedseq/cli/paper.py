@@ -69,8 +69,7 @@ def main(arguments: Namespace) -> int:
 
 
 def _list() -> TextTable:
-    from fedseq.paper.plan import NAMES, TUNING, PaperPlan, load_experiment
-    from fedseq.paper.scales import SCALES
+    from fedseq.paper.plan import NAMES, SCALES, TUNING, PaperPlan, load_experiment
 
     rows = []
     for name in (*NAMES, *TUNING):
@@ -82,8 +81,7 @@ def _list() -> TextTable:
 
 
 def _plans(names: tuple[str, ...], arguments: Namespace, console: Any) -> list["PaperPlan"]:
-    from fedseq.paper.plan import PaperPlan, load_experiment
-    from fedseq.paper.scales import find_scale
+    from fedseq.paper.plan import PaperPlan, find_scale, load_experiment
     from fedseq.sweep.grid import read_values
 
     experiments = [load_experiment(name) for name in names]
@@ -129,7 +127,7 @@ def _announce(todo: list["Assignment"], jobs: int, plan: "PaperPlan", console: A
 
 
 def _make(plan: "PaperPlan", targets: str, console: Any) -> None:
-    from fedseq.paper.figures import FIGURES, draw
+    from fedseq.paper.panels import FIGURES, draw
 
     folder = plan.root / plan.scale.name
     folder.mkdir(parents=True, exist_ok=True)
@@ -139,22 +137,20 @@ def _make(plan: "PaperPlan", targets: str, console: Any) -> None:
 
 
 def _write_table(plan: "PaperPlan", targets: str, stem: Path, console: Any) -> list[Path]:
-    from fedseq.paper import cells, formats
+    from fedseq.paper import cells
 
     if plan.experiment.kind == "convergence":
         blocks = cells.convergence_blocks(plan, targets)
     else:
         blocks = {"accuracy": cells.accuracy_blocks, "quality": cells.quality_blocks}[plan.experiment.kind](plan)
     notes = [f"Scale {plan.scale.name}: {plan.scale.describe()}.", plan.scale.note, plan.experiment.notes]
-    console.print(
-        f"\n{plan.experiment.title}\n{formats.LEGEND} {' '.join(note for note in notes if note)}", markup=False
-    )
+    console.print(f"\n{plan.experiment.title}\n{cells.LEGEND} {' '.join(note for note in notes if note)}", markup=False)
     for block in blocks:
-        print_table(console, formats.as_text(block))
+        print_table(console, cells.as_text(block))
     texts = {
-        ".md": formats.markdown(plan.experiment.title, blocks, notes),
-        ".csv": formats.csv(blocks),
-        ".tex": formats.latex(plan.experiment.title, blocks),
+        ".md": cells.markdown(plan.experiment.title, blocks, notes),
+        ".csv": cells.csv(blocks),
+        ".tex": cells.latex(plan.experiment.title, blocks),
     }
     paths = [stem.with_suffix(suffix) for suffix in texts]
     for path in paths:

@@ -13,8 +13,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 from fedseq.paper.cells import heading, ran, study_groups
-from fedseq.paper.plan import PaperPlan
-from fedseq.paper.scales import TITLES
+from fedseq.paper.plan import TITLES, PaperPlan
 from fedseq.report.figures import COLOURS, draw_shares, similarity_norm
 from fedseq.report.series import mean_curve
 from fedseq.runs.reading import Run
