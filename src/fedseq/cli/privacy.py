@@ -1,64 +1,37 @@
-"""Say what a private run would promise, without running it; `audit` tries to break the promise."""
+"""Say what a private run would promise, without running it."""
 
 import math
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.cli import FAILED, add_config_flags, add_trust, options_from
-from fedseq.cli.console import ConsoleReporter, make_console, print_table
+from fedseq.cli import add_config_flags, add_trust, options_from
+from fedseq.cli.console import make_console, print_table
 from fedseq.options.config import Config
 from fedseq.options.privacy_plan import accountant, planned, with_noise
 from fedseq.options.resolve import resolve
 from fedseq.report.formats import TextTable
 
-if TYPE_CHECKING:
-    from fedseq.runs.audit import Audit
-
 EXAMPLE = """fedseq privacy --algorithm fedavg --num-clients 1000 --rounds 300 --dp-noise-multiplier 1.1
-  fedseq privacy --algorithm fedavg --num-clients 1000 --rounds 300 --dp-target-epsilon 8 --dp-mechanism round
-  fedseq privacy audit --dataset digits --num-clients 400 --fraction 1 --rounds 1 --grouping random \\
-    --dp-target-epsilon 1"""
+  fedseq privacy --algorithm fedavg --num-clients 1000 --rounds 300 --dp-target-epsilon 8 --dp-mechanism round"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("action", nargs="?", choices=("audit",), help="run it with canaries, and look for them")
     parser.add_argument("--config", metavar="CONFIG.yaml", help="options from a file; flags go over it")
     add_trust(parser, "the file")
     add_config_flags(parser, own_rules=True)
 
 
-def main(arguments: Namespace) -> int:
+def main(arguments: Namespace) -> None:
     given = options_from(arguments)
     config = resolve({"dp_clip_norm": 1.0, **given})  # epsilon does not depend on it
-    if arguments.action != "audit":
-        if config.real_clients:
-            from fedseq.runs.assembly import deal, read_dataset
-            from fedseq.training.reporter import QUIET
+    if config.real_clients:
+        from fedseq.runs.assembly import deal, read_dataset
+        from fedseq.training.reporter import QUIET
 
-            clients = len(deal(config, read_dataset(config, QUIET)))
-            config = with_noise(replace(config, num_clients=clients), clients)
-        print_table(make_console(), promise(config))
-        return 0
-    from fedseq.runs.audit import audit
-
-    with ConsoleReporter(make_console(), verbose=False) as reporter:
-        found = audit(config, reporter)
-    print_table(make_console(), findings(found))
-    return FAILED if found.broken else 0
-
-
-def findings(found: "Audit") -> TextTable:
-    """What either attacker could prove, beside what was promised."""
-    views = [("the successor in a chain", found.successor, found.protects_from_successor)]
-    views.append(("the reader of the final model", found.reader, True))
-    rows = []
-    for name, bound, protected in views:
-        verdict = "not protected" if not protected else "BROKEN" if bound > found.claimed else "not broken"
-        rows.append([name, _number(found.claimed) if protected else "-", f"{bound:.3g}", verdict])
-    caption = f"{found.canaries} canaries; lower bounds hold with 95 % confidence each"
-    return TextTable(["attacker", "promised epsilon", "epsilon is at least", "the promise"], rows, caption=caption)
+        clients = len(deal(config, read_dataset(config, QUIET)))
+        config = with_noise(replace(config, num_clients=clients), clients)
+    print_table(make_console(), promise(config))
 
 
 def promise(config: Config) -> TextTable:

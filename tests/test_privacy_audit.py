@@ -8,11 +8,14 @@ import torch
 from scipy.stats import binom
 from torch import Tensor
 
-from fedseq.cli.privacy import findings
 from fedseq.options.resolve import resolve
-from fedseq.privacy.auditing import lower_bound, p_value
-from fedseq.runs.audit import Audit, audit
 from fedseq.training.privacy import Mechanism
+from test_results import load
+
+benchmark = load("privacy_audit")
+audit, Audit, findings, lower_bound, p_value = (
+    getattr(benchmark, name) for name in ("audit", "Audit", "findings", "lower_bound", "p_value")
+)
 
 OPTIONS: dict[str, Any] = {
     "dataset": "digits", "num_clients": 200, "partition": "iid", "model": "mlp", "algorithm": "fedseq",
@@ -21,7 +24,7 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def audited(**options: Any) -> Audit:
+def audited(**options: Any) -> Any:
     return audit(resolve({**OPTIONS, **options}))
 
 
