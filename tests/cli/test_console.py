@@ -103,3 +103,8 @@ def test_a_run_ends_with_a_command_in_one_piece_and_counts_in_good_english(monke
     shown = console.file.getvalue()
     assert f"compare runs with: fedseq compare {folder} OTHER\n" in shown
     assert "1 superclient of 2 clients (random)" in shown
+
+
+def test_no_text_of_a_csv_is_a_formula():
+    cells = ["=1+1", "+1", "-1 and more", "@sum", "\tx", "-", "a=b", -1.5, None]
+    assert to_csv(["=c"], [cells]) == "'=c\n'=1+1,'+1,'-1 and more,'@sum,'\tx,-,a=b,-1.5,\n"

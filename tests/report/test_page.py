@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import shlex
 import shutil
@@ -56,6 +57,9 @@ def test_a_report_is_replaced_and_another_file_is_not(runs):
     assert (runs.parent / "mine.html").read_text() == "my notes"
     assert main(["report", str(runs), "-o", "mine.html", "--force"]) == 0
     assert main(["report", str(runs), "-o", str(runs)]) == 2
+    os.mkfifo("pipe")
+    for place in ("pipe", "/dev/null"):
+        assert main(["report", str(runs), "-o", place, "--force"]) == 2
 
 
 def damage(kind, folder):
@@ -101,6 +105,17 @@ def test_a_damaged_folder_is_reported_in_its_place_and_the_rest_is_shown(kind, w
     assert re.search(r"\| fedseq +\|", out)
     assert re.search(r"unreadable +\|", out)
     assert f"bad is unreadable: {bad.reason}" in out
+
+
+def test_a_page_does_not_tell_where_files_lie(runs, tmp_path):
+    (tmp_path / "weights.safetensors").touch()
+    secret = tmp_path / "secret"
+    folder = make_run(runs.parent / "own", [0.1], dataset=f"csv:{secret}/visits.csv", data_dir=str(secret))
+    damage("torn in the middle", make_run(runs.parent / "bad", [0.1, 0.2]))
+    text = page.render(summarise(read_all([runs.resolve(), folder.resolve(), (runs.parent / "bad").resolve()])))
+    assert "csv:visits.csv" in text
+    assert str(tmp_path) not in text
+    assert str(runs.parent.resolve()) not in text
 
 
 def test_nothing_readable_is_still_a_page(tmp_path):

@@ -96,6 +96,17 @@ def test_no_link_is_written_through(tmp_path, name):
     assert snapshot(target) == before
 
 
+@pytest.mark.parametrize("name", [folder.LOCK, folder.TIMING, folder.METRICS])
+def test_no_other_file_changes_with_a_run(tmp_path, name):
+    """As in a backup that shares what has not changed: cp -al."""
+    fedseq.run(SHORT, tmp_path / "run")
+    (tmp_path / "backup").hardlink_to(tmp_path / "run" / name)
+    before = (tmp_path / "backup").read_bytes()
+    with pytest.raises(FedSeqError, match="hard link"):
+        fedseq.resume(tmp_path / "run", rounds=4)
+    assert (tmp_path / "backup").read_bytes() == before
+
+
 def snapshot(path):
     return {each: each.read_bytes() for each in (path, *path.rglob("*")) if each.is_file()}
 

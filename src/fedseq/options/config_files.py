@@ -9,8 +9,9 @@ import re
 import reprlib
 import types
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from importlib.resources import files
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -153,6 +154,14 @@ def to_yaml(config: Config) -> str:
         if named:
             blocks.append(f"# {section}\n" + yaml.safe_dump({name: used[name] for name in named}, sort_keys=False))
     return "\n".join(blocks)
+
+
+def without_places(config: Config) -> Config:
+    """With the names of files only: what is shown to others does not tell where they lie on this computer."""
+    kind, colon, path = config.dataset.partition(":")
+    named = ",".join(PurePath(part).name for part in path.split(","))
+    weights, data = (value and PurePath(value).name for value in (config.init_weights, config.data_dir))
+    return replace(config, dataset=f"{kind}{colon}{named}", init_weights=weights, data_dir=data)
 
 
 def names_code(options: Mapping[str, Any]) -> list[str]:

@@ -67,9 +67,12 @@ def _tex(text: str) -> str:
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[float | str | None]]) -> str:
-    """Numbers in full; what is not there is empty."""
+    """Numbers in full; what is not there is empty. No text is a formula to a spreadsheet."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
+    for row in (columns, *rows):
+        writer.writerow([f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell for cell in row])
     return file.getvalue()
+
+
+_FORMULA = re.compile(r"[=+@\t\r]|-.")  # as text begins that spreadsheets compute; a dash alone stands for nothing

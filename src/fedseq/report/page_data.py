@@ -1,12 +1,13 @@
 """What the report page shows, as plain data: everything is computed here, the page only draws it."""
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from fedseq import __version__
-from fedseq.options.config_files import to_yaml
+from fedseq.options.config_files import to_yaml, without_places
 from fedseq.report.convergence import (
     SHARES,
     WINDOW,
@@ -33,6 +34,7 @@ MEASURES = ("accuracy", "loss", "train_loss")
 def summarise(
     found: Sequence[Run | Broken], what_if: WhatIf = AS_RECORDED, bound: float | None = None, live: bool = False
 ) -> dict[str, Any]:
+    found = _without_places(found)
     datasets = by_dataset(readable(found))
     groups = [_dataset(name, runs, what_if, find_bound(runs, bound)) for name, runs in datasets.items()]
     return {
@@ -42,6 +44,21 @@ def summarise(
         "datasets": groups,
         "broken": [{"folder": str(one.folder), "reason": one.reason} for one in broken(found)],
     }
+
+
+def _without_places(found: Sequence[Run | Broken]) -> list[Run | Broken]:
+    """A page may be sent to others: folders and files go by their names, from where all of these folders lie."""
+    absolute = [one.folder.parent for one in found if one.folder.is_absolute()]
+    home = Path(os.path.commonpath(absolute)) if absolute else Path()
+    shown: list[Run | Broken] = []
+    for one in found:
+        folder = one.folder.relative_to(home) if one.folder.is_absolute() else one.folder
+        if isinstance(one, Broken):
+            shown.append(Broken(folder, one.reason.replace(str(one.folder), str(folder))))
+            continue
+        shown.append(replace(one, folder=folder, config=without_places(one.config)))
+        vars(shown[-1])["details"] = one.details  # as they were read
+    return shown
 
 
 def _dataset(name: str, runs: Sequence[Run], what_if: WhatIf, bound: Bound | None) -> dict[str, Any]:

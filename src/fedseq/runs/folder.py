@@ -184,6 +184,11 @@ class RunFolder:
                 )
             if path.exists() and not path.is_file() and not path.is_dir():
                 raise FedSeqError(f"{path} is neither a file nor a folder. Remove it, or choose another with --out.")
+            if path.name in (METRICS, TIMING, LOCK) and path.exists() and path.stat().st_nlink > 1:
+                raise FedSeqError(  # the only files that are written in place; others are replaced
+                    f"{path} is a hard link: another file would change with it. Copy the folder without links "
+                    "(cp -r), and continue the copy."
+                )
 
     def sums(self) -> dict[str, str]:
         return read_sums(self.path / SUMS) or {}

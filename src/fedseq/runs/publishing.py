@@ -14,6 +14,7 @@ from typing import Any
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import digest, write_atomically, write_sums
 from fedseq.options.config import OPTIONS, Config
+from fedseq.options.config_files import without_places
 from fedseq.options.option import Role
 from fedseq.runs.folder import CLIENTS, ENVIRONMENT, METRICS, SUMS, SUPERCLIENTS, WEIGHTS, RunFolder, new_folder
 from fedseq.runs.reading import Details, Run
@@ -75,9 +76,9 @@ def _name(run: Run) -> str:
 
 
 def _wherever_computed(config: Config) -> Config:
-    """Without the options that tell of one machine: another may repeat the run with its own."""
+    """Without the options that tell of one machine, and names of files only: another may repeat it with its own."""
     defaults = {name: found.default for name, found in OPTIONS.items() if found.role is Role.PLACE}
-    return replace(config, **{name: value for name, value in defaults.items() if not callable(value)})
+    return replace(without_places(config), **{name: value for name, value in defaults.items() if not callable(value)})
 
 
 def _superclients(details: Details) -> dict[str, Any]:
