@@ -128,11 +128,11 @@ def test_predict_reads_arrays_and_pictures(capsys, run):
 
 def test_partition_draws_a_picture_and_never_over_an_old_one(capsys):
     for name in ("partition.png", "partition-2.png"):
-        code, out, _ = fedseq(capsys, "partition", "--alpha", "0.5", "--num-clients", "20")
+        code, out, _ = fedseq(capsys, "data", "show", "--alpha", "0.5", "--num-clients", "20")
         assert code == 0
         assert f"picture: {name}" in out
         assert Path(name).read_bytes().startswith(b"\x89PNG")
-    assert "exists already" in refused(capsys, "partition", "--figure", "partition.png")
+    assert "exists already" in refused(capsys, "data", "show", "--figure", "partition.png")
 
 
 @pytest.mark.slow
@@ -281,11 +281,13 @@ def test_version(capsys):
         (["run", "--model", ":"], "cannot import"),
         (["run", "--out", ""], "name is empty"),
         (["ls", "nowhere"], "no folder nowhere"),
-        (["partition", "--figure", "a.xyz"], "ends in .png, .pdf, .svg"),
+        (["data", "show", "--figure", "a.xyz"], "ends in .png, .pdf, .svg"),
         (["resume", "nowhere"], "no run folder nowhere"),
         (["evaluate", "nowhere"], "no run folder nowhere"),
         (["compare", "nowhere"], "nowhere"),
-        (["data", "get"], "which data set"),
+        (["data", "get"], "required: NAME. See: fedseq data get --help"),
+        (["data"], "which action? fedseq data list, get NAME, or show"),
+        (["data", "show", "--alpa", "1"], "Did you mean '--alpha'"),
         (["data", "get", "digits"], "nothing has to be downloaded"),
         (["group", "--pretrain-epochs", "0,5"], "--pretrain-epochs must be"),
         (

@@ -8,7 +8,8 @@ import sys
 import pytest
 from rich.console import Console
 
-from fedseq.cli import COMMANDS, doctor, main
+from fedseq.cli import COMMANDS, data, doctor, main
+from fedseq.options.config import all_options
 
 
 def test_python_dash_m_is_the_command():
@@ -24,13 +25,27 @@ def test_an_unknown_option_before_any_command_is_an_error(capsys):
     assert "See: fedseq --help" in capsys.readouterr().err
 
 
-def test_help_of_all_and_of_one(capsys):
-    assert main(["help"]) == 0
-    out = capsys.readouterr().out
-    assert all(name in out for name in COMMANDS)
-    with pytest.raises(SystemExit):
-        main(["help", "sweep"])
-    assert "--alpha" in capsys.readouterr().out
+def helped(capsys, *words: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main([*words])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_help_lists_all_commands_those_of_every_day_first(capsys):
+    out = helped(capsys, "--help")
+    listed = [words[0] for line in out.splitlines() if line.startswith("  ") and (words := line.split())]
+    assert tuple(name for name in listed if not name.startswith("-")) == COMMANDS
+    assert COMMANDS[:5] == ("run", "resume", "compare", "report", "predict")
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert helped(capsys, "help") == out
+
+
+def test_help_of_one_command_has_one_line_of_usage_and_every_option(capsys):
+    out = helped(capsys, "run", "--help")
+    assert out.startswith("usage: fedseq run [CONFIG.yaml] [OPTIONS]\n\n")
+    assert all(f"  {row.flag} " in out for row in all_options().values())
+    assert helped(capsys, "help", "run") == out
     assert main(["help", "swep"]) == 2
     assert "Did you mean 'sweep'" in capsys.readouterr().err
 
@@ -69,7 +84,10 @@ def test_bash_completes_commands_options_and_values(capsys):
     assert complete(script, "fedseq", "run", "--grouping", "ex") == ["exchange"]
     assert complete(script, "fedseq", "run", "--dataset", "cifar") == ["cifar10", "cifar100"]
     assert complete(script, "fedseq", "federation", "in") == ["init"]
-    assert complete(script, "fedseq", "data", "") == ["get", "list", "--help", "--to"]
+    assert complete(script, "fedseq", "data", "") == [
+        *["list", "get", "show", "--help", "--to", "--figure", "--force", "--csv"],
+        *(all_options()[name].flag for name in all_options() if name in data.OPTIONS),
+    ]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

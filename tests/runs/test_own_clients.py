@@ -104,7 +104,7 @@ def test_from_a_table_to_a_report_in_two_commands(tmp_path: Path, capsys: pytest
     assert "over 12 clients: mean " in capsys.readouterr().out
     assert main(["compare", "run"]) == 0
     assert "worst decile" in capsys.readouterr().out
-    assert main(["partition", "--dataset", source, "--clients-by", "ward", "--csv"]) == 0
+    assert main(["data", "show", "--dataset", source, "--clients-by", "ward", "--csv"]) == 0
     assert capsys.readouterr().out.splitlines()[:2] == ["client,ill,well", "ward-0,1,7"]
 
 

@@ -239,7 +239,7 @@ def test_noise_for_a_budget_is_found_for_the_clients_that_exist(tmp_path: Path, 
     [
         (
             {"dp_noise_multiplier": 1.0},
-            "--dp-noise-multiplier has no effect in this run: it is for private runs, by --dp-clip-norm",
+            "--dp-noise-multiplier has no effect in this run: it is for --dp-clip-norm",
         ),
         ({"dp_clip_norm": 1.0}, "give --dp-noise-multiplier, or --dp-target-epsilon to compute it"),
         ({"dp_clip_norm": 1.0, "dp_noise_multiplier": -1.0}, "--dp-noise-multiplier must be 0 or more"),

@@ -19,6 +19,7 @@ from fedseq.options.resolve import resolve
 from fedseq.runs.folder import CONFIG
 
 FAILED = 1
+MANY_FLAGS = 5
 METAVARS = {int: "N", float: "X", str: "NAME"}
 
 
@@ -29,24 +30,53 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """With the arguments of every command, or of this one, which is all that its own line needs."""
+    modules = {name: importlib.import_module(f"fedseq.cli.{name}") for name in COMMANDS}
+    summaries = {name: (module.__doc__ or "").strip() for name, module in modules.items()}
+    listed = [
+        f"{task}:\n" + "".join(f"  {name:12}{summaries[name].rstrip('.')}\n" for name in names)
+        for task, names in BY_TASK.items()
+    ]
     parser = _Parser(
         prog="fedseq",
+        usage="fedseq COMMAND [OPTIONS]",
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Federated learning that works when every client's data is different.",
-        epilog="Start with: fedseq demo\nThen try:   fedseq run --dataset digits --algorithm fedseq --rounds 30",
+        description="\n".join(["Federated learning that works when every client's data is different.\n", *listed]),
+        epilog="Start with: fedseq demo\nThen try:   fedseq run --dataset digits --rounds 30",
     )
     parser.add_argument("--version", action="version", version=f"fedseq {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    for name in COMMANDS:
-        module = importlib.import_module(f"fedseq.cli.{name}")
-        summary = (module.__doc__ or "").strip()
+    commands = parser.add_subparsers(
+        dest="command", prog="fedseq", metavar="COMMAND", parser_class=_Parser, help=argparse.SUPPRESS
+    )
+    for name, module in modules.items():
         command = commands.add_parser(
-            name, help=summary.rstrip("."), description=summary, epilog=f"example:\n  {module.EXAMPLE}",
+            name, description=summaries[name], epilog=f"example:\n  {module.EXAMPLE}",
             allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
         if only in (None, name):
             module.add_arguments(command)
+    return parser
+
+
+def add_actions(parser: argparse.ArgumentParser) -> Any:
+    """For a command whose first word is an action, each with arguments of its own."""
+
+    class Strict(type(parser)):  # type: ignore[misc]
+        def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+            """An option that an action does not know is told here, where its own options are known."""
+            found, rest = super().parse_known_args(args, namespace)
+            if rest and rest[0].startswith("--"):
+                raise unknown_option(self, rest[0])
+            return found, rest
+
+    return parser.add_subparsers(dest="action", metavar="ACTION", parser_class=Strict, title="actions")
+
+
+def add_action(actions: Any, name: str, summary: str, description: str, example: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=summary, description=description, epilog=f"example:\n  {example}", allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     return parser
 
 
@@ -58,20 +88,25 @@ def add_config_flags(
     `own_rules` adds --rule, for the hyper-parameters of rules that are the user's own.
     """
     groups: dict[str, Any] = {}
+    if only is None or len(only) > MANY_FLAGS:  # the line of usage would be a page
+        words = (
+            f"[{word.metavar}]" if word.nargs == "?" else word.metavar for word in parser._get_positional_actions()
+        )
+        parser.usage = " ".join(["%(prog)s", *map(str, words), "[OPTIONS]"])
     for name, found in all_options().items():
         if only is not None and name not in only:
             continue
         if found.section not in groups:
-            groups[found.section] = parser.add_argument_group(f"{found.section} options")
+            groups[found.section] = parser.add_argument_group(found.section)
         groups[found.section].add_argument(
             found.flag, dest=f"config_{name}", default=argparse.SUPPRESS,
-            metavar="|".join(found.choices) if found.choices else METAVARS[found.kinds[0]],
+            metavar=found.metavar or "|".join(found.choices or ()) or METAVARS[found.kinds[0]],
             help=found.help_text(),
         )  # fmt: skip
     if own_rules:
         groups["algorithm"].add_argument(
             "--rule", dest="own_rules", action="append", default=[], metavar="RULE.NAME=VALUE",
-            help="a hyper-parameter of a rule of your own, of --algorithm fedseq+package.module:rule",
+            help="hyper-parameter of your own rule (--algorithm fedseq+package.module:rule)",
         )  # fmt: skip
 
 
@@ -96,7 +131,9 @@ def options_from(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_trust(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--trust", action="store_true", help=f"run code of its own that {what} names")
+    parser.add_argument(
+        "--trust", action="store_true", help=f"run the code that {what} names (a model, a rule, a Ray cluster)"
+    )
 
 
 def preset_from(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -109,16 +146,23 @@ def config_from(arguments: argparse.Namespace) -> Config:
 
 
 # A module each: its docstring says what it does, EXAMPLE shows it, `add_arguments` and `main` do it.
-COMMANDS = (
-    "demo", "run", "resume", "sweep", "ls", "compare", "report", "watch", "evaluate", "predict", "export", "partition",
-    "group", "privacy", "data", "publish", "paper", "federation", "doctor", "completion", "help",
-)  # fmt: skip
+BY_TASK = {
+    "every day": ("run", "resume", "compare", "report", "predict"),
+    "more on runs and models": ("demo", "sweep", "ls", "watch", "evaluate", "export"),
+    "data, superclients and privacy": ("data", "group", "privacy"),
+    "real federations": ("federation",),
+    "reproduction": ("paper", "publish"),
+    "this machine": ("doctor", "completion"),
+}
+COMMANDS = tuple(name for names in BY_TASK.values() for name in names)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 for an error in what was asked for, 1 when the machine fails (a full disk), 130 after a signal."""
     warnings.showwarning = _show_warning
     words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
     parser = build_parser(words[0] if words and words[0] in COMMANDS else None)
     try:
         if words and not words[0].startswith("-") and words[0] not in COMMANDS:

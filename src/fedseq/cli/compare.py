@@ -1,4 +1,4 @@
-"""Compare runs: final accuracy, rounds to targets, speedup, and what they cost."""
+"""Compare runs: accuracy, rounds to a target, speedup, cost."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -21,32 +21,36 @@ EXAMPLE = """fedseq compare runs/demo --figure curves.png
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that hold some")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that contain them")
     parser.add_argument(
-        "--at", metavar="ROUND", help="also compare at this round, and at the simulated time that it takes the slowest"
+        "--at",
+        metavar="ROUND",
+        help="also compare at this round, and at the simulated time in which the slowest reaches it",
     )
     parser.add_argument("--figure", metavar="FILE", help="draw the curves into this .png, .pdf or .svg file")
-    parser.add_argument("--force", action="store_true", help="draw also over a file that exists")
+    parser.add_argument("--force", action="store_true", help="overwrite --figure")
     parser.add_argument(
         "--over",
         choices=tuple(AXES),
-        help="what curves are drawn over: rounds unless given, client updates, bytes moved, simulated time, privacy",
+        help="x axis of the curves: rounds (default), client updates, bytes sent, simulated time or privacy (epsilon)",
     )
     written = parser.add_mutually_exclusive_group()
-    written.add_argument("--csv", action="store_true", help="print a line for each series and target, numbers in full")
+    written.add_argument("--csv", action="store_true", help="print one line per algorithm and target, with all digits")
     written.add_argument("--latex", action="store_true", help="print the tables as LaTeX (booktabs)")
-    written.add_argument("--markdown", action="store_true", help="print the tables as Markdown, as on a pipe")
+    written.add_argument("--markdown", action="store_true", help="print the tables as Markdown (the default on a pipe)")
     add_comparison_arguments(parser)
 
 
 def add_comparison_arguments(parser: ArgumentParser) -> None:
     """What `compare`, `report` and `watch` take."""
-    parser.add_argument("--bound", metavar="ACC", help="centralized accuracy (0..1) that targets are shares of")
+    parser.add_argument("--bound", metavar="ACC", help="centralized accuracy (0..1) of which the targets are shares")
     group = parser.add_argument_group("simulated time, instead of what each run's own options say")
-    group.add_argument("--client-speed", metavar="STEPS", help="SGD steps a second of the median client")
-    group.add_argument("--bandwidth", metavar="BYTES", help="bytes a second of a client, each way")
+    group.add_argument("--client-speed", metavar="STEPS", help="SGD steps per second of the median client")
+    group.add_argument("--bandwidth", metavar="BYTES", help="bytes per second that a client sends or receives")
     group.add_argument(
-        "--speed-spread", metavar="SIGMA", help="sigma of the logarithm of the clients' speeds; 0: alike"
+        "--speed-spread",
+        metavar="SIGMA",
+        help="standard deviation of the logarithm of the clients' speeds (0: all alike)",
     )
 
 

@@ -1,4 +1,4 @@
-"""Print a script by which the shell completes commands and options with the Tab key."""
+"""Print a script that completes commands and options with Tab."""
 
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace, _SubParsersAction
@@ -13,7 +13,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SHELLS, metavar="|".join(SHELLS), help="which shell it is for")
+    parser.add_argument("shell", choices=SHELLS, metavar="|".join(SHELLS), help="your shell")
 
 
 def main(arguments: Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Compare FedAvg, FedSeq and FedSeqInter on embedded data, in under a minute; or on clients that exist."""
+"""Compare FedAvg and FedSeq on small embedded data in a minute."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
@@ -54,8 +54,10 @@ EXAMPLE = """fedseq demo
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--dataset", default="digits", metavar="|".join(DEMOS), help="what to show (default: digits)")
-    parser.add_argument("--out", metavar="DIR", help="folder for its runs; by default a new one under runs/")
+    parser.add_argument(
+        "--dataset", default="digits", metavar="|".join(DEMOS), help="data set to show it on (default: digits)"
+    )
+    parser.add_argument("--out", metavar="DIR", help="folder for the runs (default: a new one in runs/)")
     parser.add_argument("--rounds", default=60, metavar="T", help="rounds of each algorithm (default: 60)")
 
 

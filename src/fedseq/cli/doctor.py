@@ -1,4 +1,4 @@
-"""Show what this machine offers: versions, kernels, cores, GPU, cache and disk."""
+"""Show versions, kernels, CPU, GPU, cache and disk of this machine."""
 
 import importlib.metadata
 import os

@@ -1,4 +1,4 @@
-"""Evaluate a run's trained model on its test set, or on labelled examples of your own."""
+"""Evaluate a trained model on its test set or on your labelled data."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -11,11 +11,13 @@ EXAMPLE = """fedseq evaluate runs/digits-fedseq-alpha0-seed0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--best", action="store_true", help="the model of the best evaluation, which --patience keeps")
-    parser.add_argument("run", metavar="RUN", help="run folder, or with --data a weights.safetensors of one")
+    parser.add_argument(
+        "--best", action="store_true", help="use the model of the best evaluation, which --patience keeps"
+    )
+    parser.add_argument("run", metavar="RUN", help="run folder, or with --data a weights.safetensors file of one")
     parser.add_argument(
         "--data", metavar="SOURCE",
-        help="other labelled examples: npz:FILE (arrays x and y), folder:DIR (DIR/CLASS/*) or parquet:FILE",
+        help="your labelled examples: npz:FILE (arrays x and y), folder:DIR (DIR/CLASS/*) or parquet:FILE",
     )  # fmt: skip
     add_trust(parser, "the folder")
     add_config_flags(parser, ("data_dir", "model", "device"))

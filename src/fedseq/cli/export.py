@@ -1,4 +1,4 @@
-"""Write a run's trained model as a file that other programs run: ONNX or TorchScript."""
+"""Export a trained model to ONNX or TorchScript."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -15,11 +15,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         "it itself, and gives a number for each class before any softmax. Its metadata names the classes. It is\n"
         "read back and compared with the model."
     )
-    parser.add_argument("run", metavar="RUN", help="run folder, or a weights.safetensors of one")
-    parser.add_argument("--best", action="store_true", help="the model of the best evaluation, which --patience keeps")
-    parser.add_argument("--format", default="onnx", metavar="onnx|torchscript", help="what to write (default: onnx)")
+    parser.add_argument("run", metavar="RUN", help="run folder, or a weights.safetensors file of one")
+    parser.add_argument(
+        "--best", action="store_true", help="use the model of the best evaluation, which --patience keeps"
+    )
+    parser.add_argument("--format", default="onnx", metavar="onnx|torchscript", help="file format (default: onnx)")
     parser.add_argument("--out", metavar="FILE", help="file to write (default: model.onnx or model.pt in the folder)")
-    parser.add_argument("--force", action="store_true", help="also over a file that exists")
+    parser.add_argument("--force", action="store_true", help="overwrite the file if it exists")
     add_trust(parser, "the folder")
     add_config_flags(parser, ("model",))
 

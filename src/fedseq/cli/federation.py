@@ -1,12 +1,12 @@
-"""Make, start, run and stop a real federation on Flower."""
+"""Set up and run a real federation on Flower."""
 
 import importlib.util
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import Any
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.cli import add_config_flags, add_trust, unknown_option
+from fedseq.cli import add_action, add_actions, add_config_flags, add_trust
 from fedseq.options.config import all_options
 
 EXAMPLE = """fedseq federation init fed --nodes 5 --dataset digits --rounds 20
@@ -62,26 +62,31 @@ ACTIONS = {  # what it does in few words, in more words, and an example
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    actions = parser.add_subparsers(
-        dest="action", metavar="ACTION", parser_class=_strict(type(parser)), title="actions"
-    )
-    parsers = {name: _add_action(actions, name, *words) for name, words in ACTIONS.items()}
+    actions = add_actions(parser)
+    parsers = {name: add_action(actions, name, *words) for name, words in ACTIONS.items()}
+    for name, action in parsers.items():
+        if name == "join":
+            action.add_argument("kit", metavar="KIT", help="node-K.zip, or the folder of a site that joined before")
+        else:
+            action.add_argument("folder", metavar="DIR", help="folder of the federation")
     _add_init(parsers["init"])
     up, run, join, register = (parsers[name] for name in ("up", "run", "join", "register"))
     which = up.add_mutually_exclusive_group()
-    which.add_argument("--node", type=int, action="append", metavar="K", help="only this node; may be given repeatedly")
-    which.add_argument("--server", action="store_true", help="only the SuperLink, where nodes at their sites reach it")
-    join.add_argument("--data", default="", metavar="SOURCE", help="its own: npz:FILE, folder:DIR or parquet:FILE")
-    join.add_argument("--data-dir", default="", metavar="DIR", help="where the files of a named data set are")
-    join.add_argument("--out", metavar="DIR", help="folder of the site (default: node-K here)")
-    join.add_argument(
-        "--trust", action="store_true", help="take over the folder of a site that this account did not make"
+    which.add_argument(
+        "--node", type=int, action="append", metavar="K", help="start only this node (can be given several times)"
     )
-    register.add_argument("key", metavar="node-K.pub", help="the public key that the site made")
-    register.add_argument("--node", type=int, metavar="K", help="the node, if the key does not name it")
-    register.add_argument("--replace", action="store_true", help="in place of the key that the node had")
-    run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option for this run only")
-    run.add_argument("--simulation", action="store_true", help="in Flower's simulation; neither `up` nor keys needed")
+    which.add_argument("--server", action="store_true", help="start only the SuperLink, for nodes at their sites")
+    join.add_argument(
+        "--data", default="", metavar="SOURCE", help="this site's data: npz:FILE, folder:DIR or parquet:FILE"
+    )
+    join.add_argument("--data-dir", default="", metavar="DIR", help="folder with the files of a named data set")
+    join.add_argument("--out", metavar="DIR", help="folder of the site (default: ./node-K)")
+    join.add_argument("--trust", action="store_true", help="use a site's folder that this account did not make")
+    register.add_argument("key", metavar="node-K.pub", help="public key that the site made")
+    register.add_argument("--node", type=int, metavar="K", help="number of the node, if the key's name does not say it")
+    register.add_argument("--replace", action="store_true", help="replace the key that the node had")
+    run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set an option for this run only")
+    run.add_argument("--simulation", action="store_true", help="run in Flower's simulation, without `up` and keys")
 
 
 def main(arguments: Namespace) -> int:
@@ -96,49 +101,24 @@ def main(arguments: Namespace) -> int:
     return act(arguments)
 
 
-def _add_action(actions: Any, name: str, summary: str, description: str, example: str) -> ArgumentParser:
-    parser: ArgumentParser = actions.add_parser(
-        name, help=summary, description=description, epilog=f"example:\n  {example}", allow_abbrev=False,
-        formatter_class=RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    if name == "join":
-        parser.add_argument("kit", metavar="KIT", help="node-K.zip, or the folder of a site that has joined before")
-    else:
-        parser.add_argument("folder", metavar="DIR", help="folder of the federation")
-    return parser
-
-
-def _strict(parent: type[ArgumentParser]) -> type[ArgumentParser]:
-    """An option that an action does not know is told here, where its own options are known."""
-
-    class Strict(parent):  # type: ignore[valid-type,misc]
-        def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-            found, rest = super().parse_known_args(args, namespace)
-            if rest and rest[0].startswith("--"):
-                raise unknown_option(self, rest[0])
-            return found, rest
-
-    return Strict
-
-
 def _add_init(parser: ArgumentParser) -> None:
     def add(name: str, metavar: str, help: str, kind: type = str, default: Any = "", **more: Any) -> None:
         shown = f" (default: {default})" if default else ""
         parser.add_argument(name, metavar=metavar, help=help + shown, type=kind, default=default, **more)
 
-    add("--nodes", "N", "how many nodes, each one client", int, None, required=True)
-    add("--host", "NAME", "name or address under which nodes reach the SuperLink", str, "127.0.0.1")
-    add("--port", "N", "of the SuperLink; nodes on its machine take the next ones", int, PORT)
+    add("--nodes", "N", "number of nodes; each is one client", int, None, required=True)
+    add("--host", "NAME", "name or address at which nodes reach the SuperLink", str, "127.0.0.1")
+    add("--port", "N", "port of the SuperLink; nodes on its machine use the next ones", int, PORT)
     trust = parser.add_mutually_exclusive_group()
-    trust.add_argument("--tls", action="store_true", help="encrypt, and give each node a key; this is the default")
-    trust.add_argument("--insecure", action="store_true", help="neither; refused unless --host is this machine")
-    parser.add_argument("--own-data", action="store_true", help="each node brings data of its own")
-    add("--server-data", "SOURCE", "for --own-data: examples to evaluate on: npz:FILE, folder:DIR or parquet:FILE")
-    add("--node-data", "SOURCE", "for --own-data: node K's data when `up` starts it, as npz:/data/node-{node}.npz")
-    add("--hop-deadline", "SECONDS", "after which a client's visit is given up", float, 600)
-    add("--wait", "SECONDS", "how long a run waits for all nodes at its start", float, 600)
-    add("--most-examples", "FACTOR", "a client's claim counts up to so many times the others' median", float, 10)
-    add("--config", "FILE.yaml", "options from a file; flags go over it", default=None)
+    trust.add_argument("--tls", action="store_true", help="encrypt connections and give each node a key (the default)")
+    trust.add_argument("--insecure", action="store_true", help="do neither; only if --host is this machine")
+    parser.add_argument("--own-data", action="store_true", help="every node brings its own data")
+    add("--server-data", "SOURCE", "with --own-data: the server's test set: npz:FILE, folder:DIR or parquet:FILE")
+    add("--node-data", "SOURCE", "with --own-data: data of a node that `up` starts, such as npz:/data/node-{node}.npz")
+    add("--hop-deadline", "SECONDS", "skip a client that does not answer within this time", float, 600)
+    add("--wait", "SECONDS", "how long a run waits for its nodes to connect", float, 600)
+    add("--most-examples", "FACTOR", "a client counts at most this many times the median number of examples", float, 10)
+    add("--config", "FILE.yaml", "read options from a file (flags override it)", default=None)
     add_trust(parser, "the file")
     taken = [name for name, found in all_options().items() if not found.simulated]
     add_config_flags(parser, taken, own_rules=True)

@@ -1,4 +1,4 @@
-"""Form superclients by one criterion or all, and show how good they are."""
+"""Form superclients without training, and measure how good they are."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
@@ -30,9 +30,13 @@ OPTIONS = (
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--all", action="store_true", help="try every valid criterion")
-    parser.add_argument("--pretrain-epochs", metavar="E[,E...]", help="e, or a list (default: 10)")
-    parser.add_argument("--out", metavar="DIR", help="folder for the results; giving it again reuses its pre-training")
+    parser.add_argument(
+        "--all", action="store_true", help="try every valid combination of approximator, metric and grouping"
+    )
+    parser.add_argument(
+        "--pretrain-epochs", metavar="E[,E...]", help="epochs of pre-training, or several to compare (default: 10)"
+    )
+    parser.add_argument("--out", metavar="DIR", help="folder for the results (used again, it skips the pre-training)")
     add_config_flags(parser, OPTIONS)
 
 

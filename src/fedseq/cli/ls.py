@@ -12,7 +12,7 @@ EXAMPLE = "fedseq ls runs"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("folder", nargs="?", default="runs", metavar="DIR", help="where to look (default: runs)")
+    parser.add_argument("folder", nargs="?", default="runs", metavar="DIR", help="folder to look in (default: runs)")
 
 
 def main(arguments: Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Regenerate a table or figure of the paper, beside its published values."""
+"""Reproduce a table or figure of the paper, beside what it published."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -22,20 +22,20 @@ TARGETS = ("measured", "paper")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="a table, figure or tuning grid; all; or list: what there is")
+    parser.add_argument("name", metavar="NAME", help="a table, figure or tuning grid; `all`; `list` shows them")
     parser.add_argument("--scale", default="tiny", metavar="tiny|small|paper",
                         help="tiny: digits, minutes; small: CIFAR, hours; paper: weeks (default: tiny)")  # fmt: skip
-    parser.add_argument("--only", metavar="OPTION=VALUE,...", help="run only these, e.g. algorithm=fedseq,alpha=0")
+    parser.add_argument("--only", metavar="OPTION=VALUE,...", help="run only these, such as algorithm=fedseq,alpha=0")
     parser.add_argument("--targets", default="measured", metavar="|".join(TARGETS),
-                        help="accuracy that targets are shares of: of our centralized run, or the paper's")  # fmt: skip
-    parser.add_argument("--seeds", metavar="N,M", help="seeds such as 0,3 or 0-4, in place of the scale's")
-    parser.add_argument("--data-dir", metavar="DIR", help="folder that holds the data sets' files")
+                        help="accuracy of which targets are shares: of our centralized run or the paper's")  # fmt: skip
+    parser.add_argument("--seeds", metavar="N,M", help="seeds, such as 0,3 or 0-4 (default: those of the scale)")
+    parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets' files")
     parser.add_argument(
         "--out", default="runs/paper", metavar="DIR", help="folder for runs and results (default: runs/paper)"
     )
-    parser.add_argument("--jobs", metavar="N", help="runs at a time (default: one for each core)")
+    parser.add_argument("--jobs", metavar="N", help="number of runs at a time (default: one per core)")
     parser.add_argument("--yes", action="store_true", help="start without asking")
-    parser.add_argument("--show", action="store_true", help="run nothing: make it from what was run before")
+    parser.add_argument("--show", action="store_true", help="run nothing; use the runs that are there")
 
 
 def main(arguments: Namespace) -> int:

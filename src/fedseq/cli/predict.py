@@ -1,4 +1,4 @@
-"""Classify new pictures or arrays with a run's trained model; the data it was trained on is not needed."""
+"""Classify new pictures or arrays with a trained model."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -15,14 +15,16 @@ EXAMPLE = """fedseq predict runs/digits-fedseq-alpha0-seed0 new.npy
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="run folder, or a weights.safetensors of one")
+    parser.add_argument("run", metavar="RUN", help="run folder, or a weights.safetensors file of one")
     parser.add_argument(
         "inputs", nargs="+", metavar="INPUT",
-        help="pictures, folders of pictures, .npy or .npz files (array x, or the only one); pictures are resized",
+        help="pictures, folders of pictures, or .npy and .npz files (array x, or the only one); pictures are resized",
     )  # fmt: skip
-    parser.add_argument("--csv", metavar="FILE", help="write the table to a file, numbers in full")
-    parser.add_argument("--force", action="store_true", help="also over a file that exists")
-    parser.add_argument("--best", action="store_true", help="the model of the best evaluation, which --patience keeps")
+    parser.add_argument("--csv", metavar="FILE", help="write the table to a file, with all digits")
+    parser.add_argument("--force", action="store_true", help="overwrite the file if it exists")
+    parser.add_argument(
+        "--best", action="store_true", help="use the model of the best evaluation, which --patience keeps"
+    )
     add_trust(parser, "the folder")
     add_config_flags(parser, ("model", "device"))
 

@@ -1,4 +1,4 @@
-"""Say what a private run would promise, without running it."""
+"""Compute the privacy (epsilon) of a run without running it."""
 
 import math
 from argparse import ArgumentParser, Namespace
@@ -17,7 +17,7 @@ EXAMPLE = """fedseq privacy --algorithm fedavg --num-clients 1000 --rounds 300 -
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="CONFIG.yaml", help="options from a file; flags go over it")
+    parser.add_argument("--config", metavar="CONFIG.yaml", help="read options from a file (flags override it)")
     add_trust(parser, "the file")
     add_config_flags(parser, own_rules=True)
 

@@ -1,4 +1,4 @@
-"""Write small copies of runs, to be kept in a repository: all that tables and figures need, without models."""
+"""Copy runs without their models, small enough for a repository."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -15,8 +15,10 @@ EXAMPLE = """fedseq publish runs/cifar10 --to results/cifar10
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that hold some")
-    parser.add_argument("--to", required=True, metavar="DIR", help="folder in which each gets a folder of its name")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that contain them")
+    parser.add_argument(
+        "--to", required=True, metavar="DIR", help="folder for the copies, each in a folder of its own name"
+    )
 
 
 def main(arguments: Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Make one HTML page out of runs: curves, convergence, superclients, and how to repeat them."""
+"""Write an HTML report of runs: curves, convergence, superclients."""
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
@@ -14,14 +14,14 @@ EXAMPLE = "fedseq report runs/demo -o report.html"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that hold some")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that contain them")
     parser.add_argument(
         "-o", "--out", default="report.html", metavar="FILE", help="page to write (default: report.html)"
     )
-    parser.add_argument("--force", action="store_true", help="also over a file that is not a report")
+    parser.add_argument("--force", action="store_true", help="overwrite a file that is not a report")
     parser.add_argument(
         "--track", default="none", metavar="NAMES",
-        help="also write the runs for tensorboard, ...: into the folder tracking of each run folder",
+        help="also write the runs for a tracker, such as tensorboard, into the folder `tracking` of each run",
     )  # fmt: skip
     add_comparison_arguments(parser)
 

@@ -1,4 +1,4 @@
-"""Continue a run that was interrupted."""
+"""Continue an interrupted run, or a finished one for more rounds."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -12,7 +12,9 @@ EXAMPLE = "fedseq resume runs/digits-fedseq-alpha0-seed0"
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="run folder")
-    parser.add_argument("--restart", action="store_true", help="begin anew; what is there is kept in a folder inside")
+    parser.add_argument(
+        "--restart", action="store_true", help="start again from round 0 (what is there is moved to a folder inside)"
+    )
     add_trust(parser, "the folder")
     add_config_flags(parser, [name for name, found in OPTIONS.items() if found.role is not Role.RESULT])
 

@@ -1,4 +1,4 @@
-"""Run one experiment."""
+"""Run an experiment."""
 
 import shlex
 from argparse import ArgumentParser, Namespace
@@ -20,10 +20,12 @@ EXAMPLE = """fedseq run --dataset digits --alpha 0 --algorithm fedseq --rounds 3
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("config", nargs="?", metavar="CONFIG.yaml", help="options from a file; flags go over it")
-    parser.add_argument("--preset", metavar="NAME", help="start from these options; file and flags go over; or list")
-    parser.add_argument("--out", metavar="DIR", help="run folder; by default a new one under runs/")
-    parser.add_argument("--print-config", action="store_true", help="print the resolved config and stop")
+    parser.add_argument("config", nargs="?", metavar="CONFIG.yaml", help="read options from a file (flags override it)")
+    parser.add_argument(
+        "--preset", metavar="NAME", help="start from a preset (file and flags override it); `list` shows them"
+    )
+    parser.add_argument("--out", metavar="DIR", help="run folder (default: a new one in runs/)")
+    parser.add_argument("--print-config", action="store_true", help="print all options of the run and stop")
     add_trust(parser, "the file")
     add_config_flags(parser, own_rules=True)
 

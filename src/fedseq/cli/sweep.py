@@ -1,4 +1,4 @@
-"""Run many experiments: any options with several values, several runs at a time; what is finished is skipped."""
+"""Run all combinations of several option values, some at a time."""
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
@@ -19,10 +19,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         f"{__doc__}\n\nEvery option takes several values, separated by commas; whole numbers also as a range, 0-4; "
         "in a file, a list.\nEach combination is a run; what an algorithm does not use is left out for it."
     )
-    parser.add_argument("config", nargs="?", metavar="CONFIG.yaml", help="options from a file; flags go over it")
-    parser.add_argument("--preset", metavar="NAME", help="start from a preset of fedseq run; file and flags go over")
+    parser.add_argument("config", nargs="?", metavar="CONFIG.yaml", help="read options from a file (flags override it)")
+    parser.add_argument(
+        "--preset", metavar="NAME", help="start from a preset of `fedseq run` (file and flags override it)"
+    )
     parser.add_argument("--out", metavar="DIR", help="folder for the runs (default: runs/sweep-DATASET)")
-    parser.add_argument("--jobs", metavar="N", help="runs at a time (default: one for each core)")
+    parser.add_argument("--jobs", metavar="N", help="number of runs at a time (default: one per core)")
     add_trust(parser, "the file")
     add_config_flags(parser, [name for name in all_options() if name not in OF_ONE_RUN], own_rules=True)
 

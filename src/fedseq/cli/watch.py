@@ -11,7 +11,7 @@ EXAMPLE = "fedseq watch runs/digits-fedseq-alpha0-seed0"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that hold some")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that contain them")
     parser.add_argument("--port", default=0, metavar="PORT", help="port on 127.0.0.1 (default: a free one)")
     add_comparison_arguments(parser)
 

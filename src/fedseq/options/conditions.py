@@ -76,20 +76,20 @@ def _confidence(run: "Config") -> bool:
 FEDERATED = Condition("federated algorithms", lambda run: not run.centralized)
 COUNTED = Condition("federated algorithms whose clients are not told apart by --clients-by",
                     lambda run: not run.centralized and not run.real_clients)
-DEALT = Condition("data that is dealt to clients", _dealt)
+DEALT = Condition("data whose clients are not told apart by --clients-by", _dealt)
 COLUMNS = Condition(with_columns(), lambda run: has_columns(run.dataset))
 A_TABLE = Condition("csv: and parquet:", lambda run: is_table(run.dataset))
 NO_TEST_SET = Condition("data without a test set of its own", _no_test_set)
 HELD_OUT = Condition("--holdout", lambda run: _no_test_set(run) and run.holdout is not None)
-DIRICHLET = Condition("--partition dirichlet, or none", _asks_alpha)
+DIRICHLET = Condition("--partition dirichlet, or no --partition", _asks_alpha)
 TESTED_CLIENTS = Condition("--clients-by, or test_clients in Python",
                            lambda run: run.real_clients or run.dataset == OWN)
 SUPERCLIENTS = Condition("fedseq and fedseqinter", lambda run: run.parts.superclients)
 MERGED = Condition("fedseq", _merged)
 JOINED = Condition("--superclients-per-chain 2 or more", lambda run: _merged(run) and run.superclients_per_chain > 1)
-ESTIMATES = Condition("superclients of estimated clients, by any --grouping but random", lambda run: run.uses_estimates)
+ESTIMATES = Condition("fedseq and fedseqinter, with every --grouping but random", lambda run: run.uses_estimates)
 # The paper's test sets are the same for every algorithm, so that all are compared on the same pictures.
-EXEMPLARS = Condition("named data sets; on your own, --approximator confidence or --update-check exemplars",
+EXEMPLARS = Condition("named data sets; on your own data, --approximator confidence or --update-check exemplars",
                       lambda run: run.dataset in CATALOG or _confidence(run) or run.checks_exemplars)
 CONFIDENCE = Condition("--approximator confidence", _confidence)
 A_GROUP_ESTIMATE = Condition(
@@ -108,9 +108,9 @@ AUTHORS_PARTS_USED = Condition(
     ", ".join(condition.words for condition in AUTHORS.values()),
     lambda run: any(AUTHORS[part].holds(run) for part in authors_parts(run.authors_code)))
 AN_ATTACK = Condition("--attack", lambda run: run.attack is not None)
-PRIVATE = Condition("private runs, by --dp-clip-norm", lambda run: run.private)
+PRIVATE = Condition("--dp-clip-norm", lambda run: run.private)
 NO_PRIVATE_ROUNDS = Condition(
-    "runs without --dp-mechanism round: there, one client's update would change which updates of others are accepted",
+    "runs without --dp-mechanism round, where one client's update would decide about those of others",
     lambda run: not run.private_rounds)
 WORKERS = Condition("--engine processes or ray", _with_workers)
 RAY = Condition("--engine ray", lambda run: run.engine == "ray")

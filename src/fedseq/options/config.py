@@ -42,67 +42,75 @@ class Config:
     """A run's options, all decided: those that were given, and the defaults that follow from them."""
 
     # fmt: off
-    dataset: str = option("data", "digits", f"{', '.join(CATALOG)}, {', '.join(FILE_SOURCES)}")
+    dataset: str = option(
+        "data", "digits", f"a named data set ({', '.join(CATALOG)}) or your own files: {', '.join(FILE_SOURCES)}")
     algorithm: str = option(
         "algorithm", "fedseq", "[fedseq|fedseqinter][+local rule][+server rule][+average], or centralized")
-    data_dir: str | None = option("data", None, "folder that holds the data set's files", **PLACE)
+    data_dir: str | None = option("data", None, "folder with the data set's files", metavar="DIR", **PLACE)
     clients_by: str | None = option(
-        "data", lambda run: run.facts.clients_by, "column that says which client each example belongs to",
-        when=on.COLUMNS, usual="the data set's, or none: examples are dealt to clients")
-    label_column: str | None = option("data", None, "column with the classes", when=on.A_TABLE, usual="label")
+        "data", lambda run: run.facts.clients_by, "column that names the client of each example", metavar="COLUMN",
+        when=on.COLUMNS, usual="the data set's, or none: examples are split over --num-clients")
+    label_column: str | None = option(
+        "data", None, "column that holds the class", metavar="COLUMN", when=on.A_TABLE, usual="label")
     holdout: float | None = option(
-        "data", lambda run: run.facts.holdout, "share of the data held out for the test", range=SHARE,
+        "data", lambda run: run.facts.holdout, "share of the examples kept for testing", range=SHARE,
         when=on.NO_TEST_SET, usual="tables 0.2, smartwatch 0.3")
     holdout_by: str = option(
-        "data", lambda run: run.facts.holdout_by, "what is held out: `examples` of each client, whole `clients`, "
-        "or whole values of the column with this name", when=on.HELD_OUT, usual="examples; smartwatch: person")
+        "data", lambda run: run.facts.holdout_by, "what is kept for testing: `examples` of every client, whole "
+        "`clients`, or all examples with some values of the column named here", when=on.HELD_OUT,
+        usual="examples; smartwatch: person")
     num_clients: int = option(
         "data", lambda run: 1 if run.centralized else run.facts.num_clients,
-        "K: number of clients that share the training data", range=AT_LEAST_1, when=on.COUNTED,
+        "number of clients K that the training data is split over", range=AT_LEAST_1, when=on.COUNTED,
         usual="the data set's")
     alpha: float = option(
         "data", lambda run: math.inf if run.partition == "iid" else 0.0,
-        "Dirichlet concentration: 0 = one class per client, inf = i.i.d.",
+        "Dirichlet concentration: 0 gives each client one class, inf is i.i.d.",
         range=Range(lambda value: value >= 0, "0 or more (inf is i.i.d.)"), when=on.DIRICHLET, usual="0")
     partition: str | None = option(
-        "data", default_partition, "how the data is dealt to clients", choices=tables.PARTITIONS, when=on.DEALT,
-        usual="chosen by alpha")
+        "data", default_partition, "how examples are split over clients: dirichlet draws each client's mix of classes "
+        "from Dir(alpha), shards gives each about one class, iid mixes all classes", choices=tables.PARTITIONS,
+        when=on.DEALT, usual="chosen by alpha")
     exemplars: int = option(
-        "data", 10, "public examples per class, taken out of the test set (at most a tenth of it)", range=AT_LEAST_0,
-        when=on.EXEMPLARS)
+        "data", 10, "public examples per class that the server takes from the test set (at most a tenth of it)",
+        range=AT_LEAST_0, when=on.EXEMPLARS)
     augment: str = option(
         "data", lambda run: run.facts.augment, "augmentation of training batches", choices=tables.AUGMENTATIONS,
         usual="the data set's")
 
     model: str | None = option(
-        "model", lambda run: run.facts.model, f"{', '.join(tables.MODELS)}, or your own as package.module:Class, "
-        "called with (shape, num_classes), (num_classes) or nothing", undecided=None, usual="the data set's")
+        "model", lambda run: run.facts.model, f"{', '.join(tables.MODELS)}, or your own as package.module:Class "
+        "(called with (shape, num_classes), with (num_classes) or without arguments)", undecided=None,
+        usual="the data set's")
     trainable: str = option(
-        "model", "all", "the part that is trained and sent: all, head (the last linear layer) or lora:RANK")
+        "model", "all", "part of the model that clients train and send: all, head (the last linear layer) or "
+        "lora:RANK", metavar="PART")
     init_weights: str | None = option(
-        "model", None, "start from the weights in this .safetensors file instead of random ones")
+        "model", None, "start from the weights in this .safetensors file instead of random weights", metavar="FILE")
 
     rounds: int = option(
         "algorithm", lambda run: run.facts.centralized_epochs if run.centralized else run.facts.rounds,
-        "T: number of rounds", range=AT_LEAST_1, role=Role.EXTENT, usual="the data set's")
+        "number of rounds T", range=AT_LEAST_1, role=Role.EXTENT, usual="the data set's")
     fraction: float = option(
         "algorithm", lambda run: 1.0 if run.centralized else 0.2,
-        "C: share of the clients or superclients that a round draws", range=SHARE, when=on.FEDERATED, usual="0.2")
+        "share C of the clients or superclients drawn in each round", range=SHARE, when=on.FEDERATED, usual="0.2")
     local_epochs: int = option(
-        "algorithm", 1, "E: epochs that a client trains at each visit", range=AT_LEAST_1, when=on.FEDERATED)
+        "algorithm", 1, "epochs E that a client trains each time it is visited", range=AT_LEAST_1, when=on.FEDERATED)
     superclient_epochs: int = option(
-        "algorithm", 1, "E_S: passes over a superclient's clients per round", range=AT_LEAST_1, when=on.SUPERCLIENTS)
+        "algorithm", 1, "passes E_S over the clients of a superclient in each round", range=AT_LEAST_1,
+        when=on.SUPERCLIENTS)
     superclients_per_chain: int = option(
-        "algorithm", 1, "number of drawn superclients joined into one longer chain", range=AT_LEAST_1, when=on.MERGED)
+        "algorithm", 1, "train this many of the drawn superclients one after another, as one longer chain",
+        range=AT_LEAST_1, when=on.MERGED)
     long_chain_rounds: int | None = option(
-        "algorithm", None, "join superclients in the first rounds only: in this many", range=AT_LEAST_0,
-        when=on.JOINED, usual="all")
+        "algorithm", None, "form the longer chains in the first N rounds only", range=AT_LEAST_0, when=on.JOINED,
+        usual="all")
     authors_code: str | None = option(
-        "algorithm", None, "parts done as in the code of the paper's authors, which differs from the paper: "
-        f"{', '.join(AUTHORS_PARTS)}, or several as partition+feddyn", when=on.AUTHORS_PARTS_USED)
+        "algorithm", None, "follow the code of the paper's authors where it differs from the paper: "
+        f"{', '.join(AUTHORS_PARTS)}, or several as partition+feddyn", metavar="PARTS", when=on.AUTHORS_PARTS_USED)
     rules: tuple[tuple[str, Any], ...] = ()  # hyper-parameters of the algorithm's rules: (name, value)
     batch_size: int = option(
-        "local training", 64, "examples per SGD step; a client's last batch may be smaller", range=AT_LEAST_1)
+        "local training", 64, "examples per SGD step (a client's last batch may be smaller)", range=AT_LEAST_1)
     lr: float = option(
         "local training", lambda run: run.facts.lr, "learning rate", range=POSITIVE, usual="the data set's")
     lr_scheduler: str = option(
@@ -110,109 +118,115 @@ class Config:
         "how the learning rate changes over the rounds", choices=("constant", "linear", "cosine", "exponential"),
         usual="constant; centralized: cosine")
     lr_final: float = option(
-        "local training", 0.0, "share of the learning rate that is left in the last round", range=FROM_0_TO_1,
+        "local training", 0.0, "the learning rate falls towards this share of --lr", range=FROM_0_TO_1,
         when=on.TOWARDS_THE_END)
     lr_decay: float = option(
-        "local training", 0.99, "the learning rate is multiplied by this factor after every round", range=SHARE,
+        "local training", 0.99, "factor that the learning rate is multiplied by after every round", range=SHARE,
         when=on.EXPONENTIAL)
     warmup_rounds: int = option(
-        "local training", 0, "raise the learning rate linearly over this many first rounds", range=AT_LEAST_0)
+        "local training", 0, "raise the learning rate linearly over the first N rounds", range=AT_LEAST_0)
     momentum: float = option(
         "local training", lambda run: 0.9 if run.centralized else 0.0,
-        "momentum of local SGD; it restarts at each visit", range=BELOW_1, usual="0; centralized: 0.9")
-    weight_decay: float = option("local training", 4e-4, "L2 penalty on the parameters", range=AT_LEAST_0)
-    max_grad_norm: float | None = option("local training", None, "clip gradients to this norm", range=POSITIVE)
+        "momentum of local SGD; it starts at zero on each visit", range=BELOW_1, usual="0; centralized: 0.9")
+    weight_decay: float = option("local training", 4e-4, "weight decay (L2)", range=AT_LEAST_0)
+    max_grad_norm: float | None = option("local training", None, "clip gradients to this L2 norm", range=POSITIVE)
     kernels: str = option(
         "local training", "auto", "convolution kernels: `fast` (ours, two to three times faster) or `torch`",
-        choices=("auto", "fast", "torch"), undecided="auto", usual="auto: fast where the model and the machine can")
+        choices=("auto", "fast", "torch"), undecided="auto", usual="auto: fast where model and machine allow it")
     precision: str = option(
-        "local training", "float32", "number format in which layers compute; weights stay float32",
+        "local training", "float32", "number format that layers compute in; weights stay float32",
         choices=("float32", "bfloat16"))
     grouping: str = option(
-        "superclients", "greedy", "phi: how clients are grouped", choices=tables.METHODS, when=on.SUPERCLIENTS)
+        "superclients", "greedy", "how superclients are formed (phi): greedy is the paper's, exchange swaps clients "
+        "until no swap mixes the classes better, kmeans deals the clients of each cluster apart, "
+        "random looks at nothing", choices=tables.METHODS, when=on.SUPERCLIENTS)
     approximator: str = option(
-        "superclients", "confidence", "psi: how a client's classes are estimated", choices=tables.APPROXIMATORS,
+        "superclients", "confidence", "how the server estimates a client's classes (psi): by the confidence of its "
+        "pre-trained model on the public exemplars, or by weights of its last layers", choices=tables.APPROXIMATORS,
         when=on.ESTIMATES)
     grouping_metric: str | None = option(
-        "superclients", default_metric_of, "tau: how a client's fit to a group is measured", choices=tables.METRICS,
-        when=on.ESTIMATES, usual="kl; classifiers: cosine; exchange: none")
+        "superclients", default_metric_of, "how a client's fit to a superclient is measured (tau)",
+        choices=tables.METRICS, when=on.ESTIMATES, usual="kl; classifiers: cosine; exchange: none")
     pretrain_epochs: int = option(
-        "superclients", 10, "e: epochs of pre-training before a client's classes are estimated", range=AT_LEAST_1,
-        when=on.ESTIMATES)
+        "superclients", 10, "epochs e that every client pre-trains before the server estimates its classes",
+        range=AT_LEAST_1, when=on.ESTIMATES)
     min_samples: int | None = option(
-        "superclients", None, "a group is full with this many examples", range=AT_LEAST_1, when=on.SUPERCLIENTS,
-        usual="8*floor(n/K)")
+        "superclients", None, "a superclient is complete with this many examples", range=AT_LEAST_1,
+        when=on.SUPERCLIENTS, usual="8*floor(n/K)")
     max_clients: int = option(
-        "superclients", 11, "K_S,max: a group is full with this many clients", range=AT_LEAST_1,
+        "superclients", 11, "a superclient is complete with this many clients (K_S,max)", range=AT_LEAST_1,
         when=on.SUPERCLIENTS)
     group_estimate: str = option(
-        "superclients", "mean", "a group's estimate: mean weighted by examples, or the paper's running half-half "
-        "average", choices=("mean", "half"), when=on.A_GROUP_ESTIMATE)
+        "superclients", "mean", "how the estimates of a superclient's clients are combined: mean (weighted by "
+        "examples) or half (the paper's running average)", choices=("mean", "half"), when=on.A_GROUP_ESTIMATE)
     client_dropout: float = option(
-        "failures", 0.0, "probability that a client drops out at a visit", range=FROM_0_TO_1)
+        "failures", 0.0, "probability that a client fails on a visit", range=FROM_0_TO_1)
     client_speed: float = option(
         "failures", 10.0, "SGD steps per second of the median simulated client", range=POSITIVE)
     speed_spread: float = option(
-        "failures", 0.5, "sigma of the logarithm of the simulated clients' speeds",
+        "failures", 0.5, "how much simulated clients differ in speed: standard deviation of its logarithm",
         range=Range(lambda value: 0 <= value <= 5, "from 0 to 5"))
     bandwidth: float = option(
         "failures", 1e6, "bytes per second that a simulated client sends or receives", range=POSITIVE)
     deadline: float | None = option(
-        "failures", None, "give up on a client's visit after this many simulated seconds", range=POSITIVE)
-    attack: str | None = option("failures", None, f"what attackers do: {described()}", simulated=True)
+        "failures", None, "skip a client whose visit takes longer than this many simulated seconds", range=POSITIVE,
+        metavar="SECONDS")
+    attack: str | None = option("failures", None, f"what malicious clients do: {described()}", simulated=True)
     attacker_fraction: float = option(
-        "failures", 0.1, "share of the clients that attack", range=FROM_0_TO_1, when=on.AN_ATTACK, simulated=True)
+        "failures", 0.1, "share of the clients that are malicious", range=FROM_0_TO_1, when=on.AN_ATTACK,
+        simulated=True)
     update_check: str = option(
-        "failures", default_update_check, "which updates of clients are rejected: none; by size, those that are not "
-        "finite or far larger than others; by exemplars, also those that spoil the accuracy on the public exemplars",
+        "failures", default_update_check, "reject updates of clients: size rejects those that are not finite or far "
+        "larger than the others; exemplars also tests on the public exemplars what each update does",
         choices=("none", "size", "exemplars"), when=on.NO_PRIVATE_ROUNDS, usual="none; with --attack: size")
     update_check_factor: float = option(
-        "failures", 20.0, "an update is too large at this many times the median accepted one",
+        "failures", 20.0, "an update is too large at this many times the median size of accepted updates",
         range=Range(lambda value: value > 1, "greater than 1"), when=on.CHECKED)
     dp_clip_norm: float | None = option(
-        "privacy", None, "C: clip the change that a client (or a chain) makes to this norm; with noise this gives "
+        "privacy", None, "clip the change that a client (or a chain) makes to this L2 norm C; with noise this gives "
         "differential privacy", range=Range(lambda value: value > 0, "greater than 0 (inf does not clip)"),
         when=on.FEDERATED)
     dp_mechanism: str = option(
-        "privacy", "visit", "where noise is added: by each client at every visit, or by the server to the sum of a "
-        "round's chains", choices=("visit", "round"), when=on.PRIVATE)
+        "privacy", "visit", "who adds the noise: each client on every visit, or the server once a round, to the sum "
+        "of the chains", choices=("visit", "round"), when=on.PRIVATE)
     dp_source: str = option(
-        "privacy", "seed", "source of the noise: the run's seed, or the system's cryptographic generator",
-        choices=("seed", "system"), when=on.PRIVATE, usual="seed; in a federation: system")
+        "privacy", "seed", "where the noise comes from: the run's seed (repeatable) or the system's cryptographic "
+        "generator", choices=("seed", "system"), when=on.PRIVATE, usual="seed; in a federation: system")
     dp_target_delta: float = option(
-        "privacy", 1e-5, "probability that the bound epsilon may fail",
+        "privacy", 1e-5, "delta: probability that the bound epsilon may fail",
         range=Range(lambda value: 0 < value < 1, "greater than 0 and less than 1"), when=on.PRIVATE)
     dp_target_epsilon: float | None = option(
-        "privacy", None, "privacy budget of the most visited client; a run never exceeds it", range=POSITIVE,
+        "privacy", None, "the run ends before the epsilon of its most visited client exceeds this", range=POSITIVE,
         when=on.PRIVATE)
     dp_noise_multiplier: float | None = option(
-        "privacy", default_noise, "z: standard deviation of the noise, in units of --dp-clip-norm", range=AT_LEAST_0,
+        "privacy", default_noise, "z: standard deviation of the noise, divided by --dp-clip-norm", range=AT_LEAST_0,
         when=on.PRIVATE, usual="what --dp-target-epsilon and --rounds allow", undecided=None)
-    seed: int = option("run", 0, "seed of every random draw", range=AT_LEAST_0)
-    eval_every: int = option(
-        "run", 1, "evaluate every this many rounds, and after the last one", range=AT_LEAST_1)
+    seed: int = option("run", 0, "seed of all random numbers", range=AT_LEAST_0)
+    eval_every: int = option("run", 1, "evaluate every N rounds, and after the last one", range=AT_LEAST_1)
     eval_clients: int | None = option(
-        "run", None, "also evaluate on the held-out examples of this many clients, drawn if there are more",
+        "run", None, "also evaluate on the held-out examples of N single clients (of all, if there are fewer)",
         range=AT_LEAST_1, when=on.TESTED_CLIENTS, simulated=True)
     target_accuracy: float | None = option(
         "run", None, "stop at the first evaluation with this accuracy (0..1)", range=SHARE, role=Role.EXTENT)
     patience: int | None = option(
-        "run", None, "stop after this many rounds without a better evaluation", range=AT_LEAST_1, role=Role.EXTENT)
+        "run", None, "stop after N rounds without a better evaluation", range=AT_LEAST_1, role=Role.EXTENT)
     checkpoint_every: int | None = option(
-        "run", None, "save a checkpoint every this many rounds", range=AT_LEAST_1, usual="one a minute", **PLACE)
+        "run", None, "save a checkpoint every N rounds", range=AT_LEAST_1, usual="one a minute", **PLACE)
     memory_limit: float = option(
-        "run", 4.0, "GiB of clients' memory kept in RAM; the rest is kept in files",
+        "run", 4.0, "GiB of clients' state kept in RAM; what is more goes to files", metavar="GIB",
         range=Range(lambda value: value >= 0, "0 or more"), **PLACE)
-    track: str = option("run", "none", f"{', '.join(tables.TRACKERS)}, or several as wandb+mlflow", **PLACE)
-    device: str = option("run", "cpu", "cpu, cuda or mps", **PLACE)
+    track: str = option(
+        "run", "none", f"experiment tracker: {', '.join(tables.TRACKERS)}, or several as wandb+mlflow", **PLACE)
+    device: str = option("run", "cpu", "cpu, cuda or mps", metavar="DEVICE", **PLACE)
     workers: int | None = option(
         "run", None, "number of worker processes", range=AT_LEAST_1, when=on.WORKERS, simulated=True,
         usual="one per core", **PLACE)
     ray_address: str | None = option(
-        "run", None, "address of a running Ray cluster", when=on.RAY, simulated=True, usual="one is started", **PLACE)
+        "run", None, "address of a running Ray cluster", metavar="ADDRESS", when=on.RAY, simulated=True,
+        usual="one is started", **PLACE)
     engine: str = option(
-        "run", default_engine, "where clients are computed", choices=tables.ENGINES, simulated=True,
-        usual="processes where they help", **PLACE)
+        "run", default_engine, "where clients are trained: in worker processes, on a Ray cluster, or one after "
+        "another in this process", choices=tables.ENGINES, simulated=True, usual="processes where they help", **PLACE)
     # fmt: on
 
     @property

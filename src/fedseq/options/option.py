@@ -65,6 +65,7 @@ class Option:
     role: Role = Role.RESULT
     simulated: bool = False  # meaningless in a federation of real clients
     usual: str = ""  # the default in words, if it depends on other options
+    metavar: str = ""  # what stands for its value in help, if not its kind
     undecided: Any = ALWAYS_DECIDED  # the value that leaves the choice to the start of the run, which knows the data
 
     @property
@@ -76,9 +77,8 @@ class Option:
 
     def help_text(self) -> str:
         usual = self.usual or ("" if callable(self.default) or self.default is None else f"{self.default}")
-        notes = [f"for {self.when.words}" if self.when.words else "", f"default: {usual}" if usual else ""]
-        note = "; ".join(filter(None, notes))
-        return f"{self.help} ({note})" if note else self.help
+        notes = [f"For {self.when.words}." if self.when.words else "", f"Default: {usual}." if usual else ""]
+        return " ".join([f"{self.help}.", *filter(None, notes)])
 
 
 def option(section: str, default: "Callable[[Config], Any] | str | float | None", help: str, **more: Any) -> Any:

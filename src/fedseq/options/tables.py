@@ -104,12 +104,13 @@ LOCAL_RULES = Table("local rule", {
     "fedavg": Rule("fedseq.algorithms:fedavg", "local SGD and the weighted mean"),
     "fedprox": Rule(
         "fedseq.algorithms.fedprox:fedprox", "pulls a client towards the model it was given",
-        (Parameter("mu", "mu", 0.01, "FedProx: weight of the proximal term; 0 is FedAvg", AT_LEAST_0,
+        (Parameter("mu", "mu", 0.01, "FedProx: weight of the proximal term (0 is FedAvg)", AT_LEAST_0,
                    under={"fedseqinter": 1.0}),),
     ),
     "scaffold": Rule(
         "fedseq.algorithms.scaffold:scaffold", "corrects each gradient by control variates",
-        (Parameter("scaffold_option", "option", 1, "SCAFFOLD: control variate by gradient (1) or by difference (2)",
+        (Parameter("scaffold_option", "option", 1, "SCAFFOLD: control variates from the full gradient (1) or "
+                   "from the model's change (2)",
                    Range(lambda value: value in (1, 2), "1 or 2"), int),),
         refuses=(
             Refusal(lambda run: dict(run.rules)["scaffold_option"] == 2 and run.momentum > 0,
@@ -119,7 +120,7 @@ LOCAL_RULES = Table("local rule", {
     ),
     "feddyn": Rule(
         "fedseq.algorithms.feddyn:feddyn", "bends each client's loss so that optima agree",
-        (Parameter("alpha_dyn", "alpha", 0.1, "FedDyn: weight of its penalty",
+        (Parameter("alpha_dyn", "alpha", 0.1, "FedDyn: weight of its regularizer",
                    Range(POSITIVE.holds, "greater than 0: the server divides by it (a tiny value is not FedAvg)"),
                    under={"fedseqinter": 1.0}),),
         merges=True,
@@ -129,7 +130,7 @@ LOCAL_RULES = Table("local rule", {
     "relay": Rule(
         "fedseq.algorithms.relay:relay", "hands momentum from client to client with the model",
         (
-            Parameter("relay_momentum", "momentum", 0.9, "momentum along a chain; 0 is FedAvg", BELOW_1),
+            Parameter("relay_momentum", "momentum", 0.9, "momentum handed along a chain (0 is FedAvg)", BELOW_1),
             Parameter("relay_start", "start", 0.0, "chains start with this share of the last round's mean velocity",
                       FROM_0_TO_1),
         ),
@@ -154,12 +155,12 @@ SERVER_RULES = Table("server rule", {
     "fedyogi": Rule("fedseq.algorithms.server:fedyogi", "adaptive server optimiser", (_server_lr(0.01), _MOMENTUM)),
     "fedacg": Rule(
         "fedseq.algorithms.fedacg:fedacg", "Nesterov-style look-ahead (FedACG)",
-        (Parameter("fedacg_lambda", "strength", 0.85, "how far ahead clients start: a share of the model's last "
-                   "change; 0 turns it off", BELOW_1),),
+        (Parameter("fedacg_lambda", "strength", 0.85, "FedACG: clients start ahead of the model by this share of "
+                   "its last change (0 is off)", BELOW_1),),
     ),
     "ghbm": Rule(
         "fedseq.algorithms.ghbm:ghbm", "momentum over several rounds",
-        (_MOMENTUM, Parameter("momentum_rounds", "rounds", 5, "rounds that the momentum averages; 1/C or more",
+        (_MOMENTUM, Parameter("momentum_rounds", "rounds", 5, "rounds that the momentum averages over (1/C or more)",
                               AT_LEAST_1, int)),
     ),
     "fairavg": Rule(
@@ -180,12 +181,12 @@ SERVER_RULES = Table("server rule", {
 AVERAGES = Table("average", {
     "ema": Rule(
         "fedseq.algorithms.averages:ema", "evaluates and saves a moving average of the server's model",
-        (Parameter("ema_decay", "decay", 0.9, "weight of the average against the newest model; 0 is no average",
+        (Parameter("ema_decay", "decay", 0.9, "weight of the average so far against the newest model (0 is off)",
                    BELOW_1),),
     ),
     "window": Rule(
         "fedseq.algorithms.averages:window", "evaluates and saves the mean of the server's last models",
-        (Parameter("window", "models", 5, "how many models are averaged; 1 is no average", AT_LEAST_1, int),),
+        (Parameter("window", "models", 5, "number of models that are averaged (1 is off)", AT_LEAST_1, int),),
     ),
 })
 
@@ -193,7 +194,7 @@ TOPOLOGIES = Table("topology", {
     "fedseq": Rule("fedseq.algorithms.fedseq:fedseq", "trains a superclient's clients one after another"),
     "fedseqinter": Rule(
         "fedseq.algorithms.fedseq:fedseqinter", "models pass through superclients and are merged every N_S rounds",
-        (Parameter("merge_every", "merge_every", None, "FedSeqInter: rounds between merges; N_S by default",
+        (Parameter("merge_every", "merge_every", None, "FedSeqInter: rounds between merges; if not given, N_S",
                    AT_LEAST_1, int),),
         refuses=(not_private("fedseqinter", "its models go from chain to chain without noise. Use fedseq, or "
                              "--dp-mechanism visit", unless=lambda run: dict(run.rules).get("merge_every") == 1),),
