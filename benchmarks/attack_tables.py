@@ -8,8 +8,8 @@ from itertools import product
 from pathlib import Path
 
 import fedseq
+from fedseq.policies.attackers import attackers
 from fedseq.report.formats import TextTable, to_markdown
-from fedseq.training.failures import attackers
 
 TRIGGER = "backdoor.json"
 AVERAGED = 3  # evaluations at the end of a run

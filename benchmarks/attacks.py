@@ -37,11 +37,11 @@ from attack_tables import (
     units_table,
 )
 from fedseq.options.resolve import resolve
+from fedseq.policies.attackers import with_trigger
 from fedseq.report.costs import run_costs
 from fedseq.runs.assembly import named_parts
 from fedseq.runs.publishing import publish
 from fedseq.training.evaluation import predict
-from fedseq.training.failures import with_trigger
 from fedseq.training.reporter import QUIET
 from fedseq.training.sgd import build
 from pages import DOCS, ROOT, fill

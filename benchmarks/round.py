@@ -25,13 +25,13 @@ from fedseq.engines.worker import keep_freed_memory
 from fedseq.models import model_factory
 from fedseq.options.config import Config
 from fedseq.options.resolve import resolve
-from fedseq.runs.assembly import Parts, with_kernels
+from fedseq.runs.assembly import prepare
 from fedseq.runs.experiment import execute
 from fedseq.training.chains import run_job
 from fedseq.training.examples import Examples
 from fedseq.training.jobs import Job, Task
 from fedseq.training.reporter import Quiet
-from fedseq.training.sgd import build, one_thread, prepare
+from fedseq.training.sgd import build, lay_out, one_thread
 from measure import FORWARD_FLOPS, TRAINING_FLOPS, PeakMemory, cpu_by_process, cpu_name, gemm_peak, start_up
 
 IMAGES = 10_000  # trained on per round, and evaluated
@@ -113,7 +113,7 @@ def rounds(
     )
     meter = Meter()
     with tempfile.TemporaryDirectory() as folder:
-        execute(with_kernels(Parts(config, task, algorithms.build(config))), Path(folder), meter)
+        execute(prepare(config, task, algorithms.build(config)), Path(folder), meter)
     return meter.costs()
 
 
@@ -149,7 +149,7 @@ def visit(train: Examples, kernels: str, repeats: int = 15) -> float:
         kernels=kernels,
     )  # fmt: skip
     model = build(task)
-    task = prepare(task, model)
+    task = lay_out(task, model)
     job = Job(0, 0, 1, ((0, 0),), model.vector.clone(), algorithms.fedavg(), 0.01)
     spent = []
     with one_thread():

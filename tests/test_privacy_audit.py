@@ -9,7 +9,7 @@ from scipy.stats import binom
 from torch import Tensor
 
 from fedseq.options.resolve import resolve
-from fedseq.training.privacy import Mechanism
+from fedseq.policies.privacy import Mechanism
 from test_results import load
 
 benchmark = load("privacy_audit")

@@ -12,9 +12,9 @@ import pytest
 
 from fedseq.basics.files import digest, read_sums
 from fedseq.options.resolve import resolve
+from fedseq.policies.attackers import attackers
 from fedseq.runs.folder import RunFolder
 from fedseq.runs.reading import Broken, Run, read
-from fedseq.training.failures import attackers
 
 ROOT = Path(__file__).parents[1]
 MARKED = re.compile(r"<!-- begin: (.*) -->")

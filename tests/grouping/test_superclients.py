@@ -16,7 +16,7 @@ from fedseq.grouping import quality
 from fedseq.grouping.pretraining import classifier_layers, estimate, pretrain, similarity
 from fedseq.grouping.superclients import criterion_of, default_min_samples, form_superclients
 from fedseq.options.resolve import resolve
-from fedseq.runs.assembly import initial_weights, named_parts
+from fedseq.runs.assembly import named_parts
 from fedseq.training.reporter import QUIET, Quiet
 from fedseq.training.sgd import build
 from fedseq.training.weights import flatten
@@ -40,8 +40,10 @@ def parts():
 
 def pretrained(parts, folder, epochs=(3,), keep=True, reporter=QUIET):
     engine = SerialEngine(parts.task)
-    theta = initial_weights(parts.config, parts.task, build(parts.task))
-    return pretrain(parts.task, engine, theta, list(epochs), 0.1, parts.exemplars, folder, keep, reporter)
+    model = build(parts.task)
+    return pretrain(
+        parts.task, model, engine, model.vector.clone(), list(epochs), 0.1, parts.exemplars, folder, keep, reporter
+    )
 
 
 def test_confidence_knows_the_class_of_a_one_class_client(parts, tmp_path):
@@ -125,8 +127,7 @@ def test_every_approximator_mixes_better_than_chance(parts, tmp_path, approximat
     """Groups of 8 of 30 clients that hold about one class each: greedy must find more classes than random does."""
     config = resolve({**OPTIONS, "approximator": approximator})
     engine = SerialEngine(parts.task)
-    theta = initial_weights(config, parts.task, build(parts.task))
-    formed = form_superclients(config, parts.task, parts.exemplars, engine, theta, tmp_path)
+    formed = form_superclients(config, parts.task, parts.model, parts.exemplars, engine, parts.theta, tmp_path)
     assert sorted(client for group in formed.grouping.groups for client in group) == list(range(30))
     counts = label_counts(parts.task.train.y.numpy(), parts.task.clients, 10)
     distinct = quality(counts, formed.grouping.groups).means()["distinct"]
@@ -149,9 +150,8 @@ def test_a_client_that_diverged_is_grouped_as_unknown(tmp_path):
     x[parts.task.clients[7]] = torch.inf
     task = replace(parts.task, train=replace(parts.task.train, x=x, mean=(), std=()))
     engine = SerialEngine(task)
-    theta = initial_weights(CONFIG, task, build(task))
     formed = form_superclients(
-        CONFIG, task, replace(parts.exemplars, x=x[:30], mean=(), std=()), engine, theta, tmp_path
+        CONFIG, task, parts.model, replace(parts.exemplars, x=x[:30], mean=(), std=()), engine, parts.theta, tmp_path
     )
     assert formed.grouping.unknown == (7,)
     assert sorted(client for group in formed.grouping.groups for client in group) == list(range(30))

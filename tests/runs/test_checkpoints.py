@@ -73,8 +73,8 @@ def _flip(content: bytes, position: int) -> bytes:
 
 
 def test_another_format_is_refused_by_name(tmp_path, monkeypatch):
-    for module in ("checkpoints", "manifests"):
-        monkeypatch.setattr(f"fedseq.runs.{module}.FORMAT", 99)
+    for name, value in (("checkpoints.FORMAT", 99), ("manifests.FORMAT", 99), ("manifests.READABLE", (99,))):
+        monkeypatch.setattr(f"fedseq.runs.{name}", value)
     save_checkpoint(tmp_path, progress(1, {}), BLANK)
     monkeypatch.undo()
     with pytest.raises(FedSeqError, match="another version"):

@@ -14,7 +14,7 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.basics.stopping import Interrupted
 from fedseq.options.resolve import resolve
 from fedseq.runs.assembly import named_parts
-from fedseq.runs.planning import units_per_round
+from fedseq.runs.beginning import units_per_round
 from fedseq.runs.reading import read_run
 from fedseq.training.reporter import Quiet
 

@@ -160,8 +160,7 @@ def _forge(path: Path, **changes: Any) -> None:
 
 
 FORGED: list[dict[str, Any]] = [
-    *({"round": value} for value in (None, -3, 2.5, "1", 10**9)), *({"visits": value} for value in (1, "x", [[1]])),
-    *({"best": value} for value in (1, "abc", [None, None])), {"visits": [1e400]},
+    *({"round": value} for value in (None, -3, 2.5, "1", 10**9)), *({"policies": value} for value in (1, "x", [[1]])),
     {"evidence": {"model": 1}}, {"evidence": {"model": "x"}}, {"evidence": {"model": []}},
     {"evidence": {"metrics": 7}}, {"evidence": {"metrics": {}}},
     *({"evidence": {"options": value}} for value in (0, "x", None)),

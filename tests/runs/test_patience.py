@@ -11,8 +11,8 @@ import fedseq
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.stopping import Interrupted
 from fedseq.cli import main
+from fedseq.options.ending import Best, best_of, ends, far_enough
 from fedseq.options.resolve import resolve
-from fedseq.runs.enough import Best, best_of, ends, far_enough
 from fedseq.runs.reading import Run
 
 from .test_experiment import StopAfter

@@ -9,8 +9,8 @@ from fedseq.basics.stopping import INTERRUPTED, Interrupted
 from fedseq.cli import add_config_flags, add_trust, config_from
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
 from fedseq.options.config_files import names_code, presets, to_yaml
+from fedseq.options.ending import best_of
 from fedseq.report.formats import TextTable
-from fedseq.runs.enough import best_of
 from fedseq.runs.folder import BEST, RunFolder, refuse_existing_run
 from fedseq.runs.reading import Run
 

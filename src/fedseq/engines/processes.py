@@ -35,7 +35,7 @@ from fedseq.engines.serial import SerialEngine
 from fedseq.engines.worker import Reply, Request, serve
 from fedseq.options.config import Config
 from fedseq.training.jobs import Job, Result, Task, never
-from fedseq.training.sgd import build, one_thread, prepare
+from fedseq.training.sgd import build, lay_out, one_thread
 
 HANGING_SECONDS = 60  # without CPU time, after which a worker that has a request is taken to hang
 
@@ -114,7 +114,7 @@ class _Worker:
 class ProcessEngine(Dispatcher[_Worker]):
     def __init__(self, task: Task, workers: int, device: str = "cpu"):
         with one_thread():  # before the workers are made, so that they share it
-            super().__init__(prepare(task, build(task)))
+            super().__init__(lay_out(task, build(task)))
         self.device = device
         self.workers: list[_Worker] = []
         try:

@@ -19,7 +19,7 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.engines.parcels import TensorsApart, as_array, pack, unpack
 from fedseq.engines.worker import Reply, answer, caught, keep_freed_memory
 from fedseq.training.jobs import Task
-from fedseq.training.sgd import build, one_thread, prepare
+from fedseq.training.sgd import build, lay_out, one_thread
 from fedseq.training.weights import FlatModel
 
 Shipment = tuple[list[str], dict[str, str], bytes, list[np.ndarray]]
@@ -33,7 +33,7 @@ class _Pickler(TensorsApart, cloudpickle.Pickler):
 def ship(task: Task) -> Shipment:
     """The task laid out as workers read it, all clients' indices in one array, and where to find the user's modules."""
     with one_thread():
-        prepared = prepare(task, build(task))
+        prepared = lay_out(task, build(task))
     indices = np.concatenate([np.zeros(0, np.int64), *task.clients]).astype(np.int64)
     ends = torch.tensor(np.cumsum([len(client) for client in task.clients], dtype=np.int64))
     pickled, tensors = pack_for_ray((replace(prepared, clients=()), torch.from_numpy(indices), ends))
@@ -86,4 +86,4 @@ def _unload(shipment: Shipment) -> tuple[Task, FlatModel]:
     task, indices, ends = unpack(pickled, arrays)
     task = replace(task, clients=np.split(indices.numpy(), ends.numpy()[:-1]))
     model = build(task)
-    return prepare(task, model), model  # the data is laid out already, which costs nothing here
+    return lay_out(task, model), model  # the data is laid out already, which costs nothing here

@@ -9,7 +9,7 @@ from fedseq.options.config import Config
 from fedseq.training.chains import run_job
 from fedseq.training.evaluation import Evaluation, evaluate
 from fedseq.training.jobs import Job, Result, Stopped, Task, never
-from fedseq.training.sgd import build, one_thread, prepare
+from fedseq.training.sgd import build, lay_out, one_thread
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Evaluated:
 class SerialEngine:
     def __init__(self, task: Task):
         self.model = build(task)
-        self.task = prepare(task, self.model)
+        self.task = lay_out(task, self.model)
 
     def run(self, jobs: Sequence[Job], stopped: Callable[[], bool] = never) -> Iterator[Result]:
         for job in jobs:

@@ -28,7 +28,7 @@ from fedseq.training.evaluation import predict
 from fedseq.training.examples import Examples
 from fedseq.training.jobs import Engine, Job, Task
 from fedseq.training.reporter import QUIET, Reporter
-from fedseq.training.sgd import build, one_thread
+from fedseq.training.sgd import one_thread
 from fedseq.training.weights import FlatModel
 
 JOBS_AT_ONCE = 64  # bounds the memory of start weights and of results waiting to be read
@@ -45,6 +45,7 @@ class Pretrained:
 
 def pretrain(
     task: Task,
+    model: FlatModel,
     engine: Engine,
     theta: Tensor,
     epochs: Sequence[int],
@@ -56,7 +57,6 @@ def pretrain(
 ) -> dict[int, Pretrained]:
     """Pre-train every client for each of these numbers of epochs; the longer ones continue the shorter ones."""
     keep_weights = keep_weights or len(epochs) > 1
-    model = build(task)
     exemplars = exemplars.on(task.device) if exemplars is not None else None
     home = folder / _key(task, model, theta, lr, exemplars)
     products: dict[int, Pretrained] = {}
@@ -191,8 +191,8 @@ def _key(task: Task, model: FlatModel, theta: Tensor, lr: float, exemplars: Exam
     """A name for everything that a client's pre-trained weights depend on, but the number of epochs."""
     digest = hashlib.sha256()
     sgd = (lr, task.batch_size, task.momentum, task.weight_decay, task.max_grad_norm, task.augment, task.seed)
-    if task.privacy:
-        digest.update(repr(task.privacy).encode())
+    if changing := [plain(policy) for policy in task.policies if policy.changes_training]:
+        digest.update(json.dumps(changing).encode())
     digest.update(json.dumps([*sgd, task.kernels, plain(task.loss), own_layers(model.module)]).encode())
     digest.update(str(model.module).encode())
     if task.precision != "float32":

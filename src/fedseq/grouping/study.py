@@ -16,6 +16,7 @@ from fedseq.options.tables import Criterion
 from fedseq.training.examples import Examples
 from fedseq.training.jobs import Engine, Task
 from fedseq.training.reporter import Reporter
+from fedseq.training.weights import FlatModel
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def study(
     products: dict[int, Pretrained] = {}
     if pretraining is not None:
         products = pretrain(
-            task, pretraining.engine, pretraining.theta, epochs, config.lr, pretraining.exemplars,
+            task, pretraining.model, pretraining.engine, pretraining.theta, epochs, config.lr, pretraining.exemplars,
             pretraining.folder, True, reporter,
         )  # fmt: skip
     last = products.get(max(epochs))
@@ -62,6 +63,7 @@ def study(
 
 @dataclass(frozen=True)
 class Pretraining:
+    model: FlatModel
     engine: Engine
     theta: Tensor
     exemplars: Examples | None

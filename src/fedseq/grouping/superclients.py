@@ -16,7 +16,7 @@ from fedseq.options.tables import APPROXIMATORS, Criterion
 from fedseq.training.examples import Examples
 from fedseq.training.jobs import Engine, Task
 from fedseq.training.reporter import QUIET, Reporter
-from fedseq.training.sgd import build
+from fedseq.training.weights import FlatModel
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ def criterion_of(config: Config) -> Criterion:
 def form_superclients(
     config: Config,
     task: Task,
+    model: FlatModel,
     exemplars: Examples | None,
     engine: Engine,
     theta: Tensor,
@@ -58,20 +59,20 @@ def form_superclients(
     if criterion[0] is not None:
         keep = APPROXIMATORS[criterion[0]].layers is not None
         epochs = config.pretrain_epochs
-        products = pretrain(task, engine, theta, [epochs], config.lr, exemplars, folder, keep, reporter)
+        products = pretrain(task, model, engine, theta, [epochs], config.lr, exemplars, folder, keep, reporter)
         pretrained = products[epochs]
     formed = group_by(criterion, config, task, pretrained)
     _report(formed, reporter)
     return formed
 
 
-def refuse_impossible(config: Config, task: Task) -> None:
+def refuse_impossible(config: Config, task: Task, model: FlatModel) -> None:
     """What the clients or the model cannot give, before hours of pre-training."""
     approximator, _, _ = criterion_of(config)
     sizes = np.array([len(indices) for indices in task.clients])
     check_limits(sizes, limits_of(config, sizes))
     if approximator is not None and APPROXIMATORS[approximator].layers is not None:
-        classifier_layers(build(task))
+        classifier_layers(model)
 
 
 def group_by(criterion: Criterion, config: Config, task: Task, pretrained: Pretrained | None) -> Superclients:

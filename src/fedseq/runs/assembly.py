@@ -2,9 +2,11 @@
 
 import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,20 +26,24 @@ from fedseq.options.config import Config
 from fedseq.options.datasets import CATALOG
 from fedseq.options.privacy_plan import with_noise
 from fedseq.options.tables import MODELS
-from fedseq.runs.private import check_algorithm
+from fedseq.policies import Policy, with_policies
+from fedseq.policies.privacy import check_algorithm
 from fedseq.training import weights
 from fedseq.training.examples import Examples, model_input
-from fedseq.training.jobs import Task, make_task
+from fedseq.training.jobs import Task, build_first, make_task
 from fedseq.training.reporter import Reporter
-from fedseq.training.sgd import build
+from fedseq.training.sgd import one_thread
 from fedseq.training.weights import FlatModel
 
 
 @dataclass(frozen=True)
 class Parts:
-    config: Config  # resolved
+    config: Config  # resolved, with kernels that model and machine can
     task: Task
     algorithm: Algorithm
+    model: FlatModel  # built once, and used for whatever the server computes
+    theta: Tensor  # as it was built
+    policies: tuple[Policy, ...] = ()
     exemplars: Examples | None = None
     groups: Sequence[tuple[int, ...]] | None = None  # superclients given by the user
     names: tuple[str, ...] = ()  # of clients that exist, those that are only tested with at the end
@@ -91,16 +97,13 @@ def assemble(config: Config, dataset: Dataset, clients: Sequence[np.ndarray], al
     exemplars, test = split_test(config, test_of(config, dataset), dataset.class_names)
     train = examples_of(dataset, dataset.x_train, dataset.y_train)
     task = make_task(config, factory, train, clients, test, dataset.num_classes)
-    if ":" in model:
-        check_model(task, f"'{model}'", task.test)
     names = dataset.owners.names if dataset.owners and not config.centralized else ()
     classes = dataset.class_names
     digest = "" if config.dataset in CATALOG else _digest_of(dataset)
-    parts = Parts(
-        config, task, algorithm, exemplars, names=names, class_names=classes, scale=dataset.scale,
-        stored=dataset.x_test.dtype.name, dataset_digest=digest,
+    return prepare(
+        config, task, algorithm, exemplars, check=partial(check_model, f"'{model}'") if ":" in model else None,
+        names=names, class_names=classes, scale=dataset.scale, stored=dataset.x_test.dtype.name, dataset_digest=digest,
     )  # fmt: skip
-    return with_kernels(parts)
 
 
 def test_of(config: Config, dataset: Dataset) -> Examples:
@@ -120,10 +123,9 @@ def looked_at(owner: np.ndarray, config: Config) -> Tensor:
     return torch.from_numpy(np.where(np.isin(owner, drawn), owner, -1))
 
 
-def check_model(task: Task, name: str, examples: Examples) -> None:
+def check_model(name: str, task: Task, built: FlatModel) -> None:
     """One example through a user's model: what does not fit is told before anything is begun."""
-    built = build(task)
-    x = model_input(examples.x[:1], examples, built.channels_last)
+    x = model_input(task.test.x[:1], task.test, built.channels_last)
     given = f"{list(x.shape)} of {str(x.dtype).removeprefix('torch.')}"
     try:
         with torch.no_grad():
@@ -140,32 +142,50 @@ def check_model(task: Task, name: str, examples: Examples) -> None:
         )
 
 
-def with_kernels(parts: Parts) -> Parts:
-    """The parts with their kernels settled: `auto` takes the fast ones where model and machine can."""
-    config, task = parts.config, parts.task
-    refuse_what_is_not_private(parts)
-    if config.kernels != "torch":
-        model = build(task)
-        x = model_input(task.test.x[:1], task.test, model.channels_last)
-        obstacle = kernels.obstacle(model.module, x)
-        if config.device != "cpu":
-            obstacle = f"they compute on CPUs, and --device is {config.device}"
-        if config.precision != "float32":
-            obstacle = f"they compute in float32, and --precision is {config.precision}"
-        if obstacle and config.kernels == "fast":
-            raise FedSeqError(
-                f"--kernels fast cannot be used: {obstacle}. Use --kernels torch, or continue a run where it was begun."
-            )
-        config = replace(config, kernels="torch" if obstacle else "fast")
-    return replace(parts, config=config, task=replace(task, kernels=config.kernels))
+def prepare(
+    config: Config,
+    task: Task,
+    algorithm: Algorithm,
+    exemplars: Examples | None = None,
+    *,
+    check: Callable[[Task, FlatModel], None] | None = None,
+    policies: Sequence[Policy] = (),
+    **told: Any,
+) -> Parts:
+    """Build the model, once, and settle what follows from it: `auto` takes the fast kernels where it can."""
+    with one_thread():
+        task, model = build_first(config, task)
+    theta = model.vector.clone()
+    if check is not None:
+        check(task, model)
+    refuse_what_is_not_private(config, algorithm, model)
+    kernel = fitting_kernels(config, task, model)
+    kernels.choose(model.module, kernel)
+    config = replace(config, kernels=kernel)
+    task, found = with_policies(config, replace(task, kernels=kernel), exemplars, policies)
+    return Parts(config, task, algorithm, model, theta, found, exemplars, **told)
 
 
-def refuse_what_is_not_private(parts: Parts) -> None:
+def fitting_kernels(config: Config, task: Task, model: FlatModel) -> str:
+    if config.kernels == "torch":
+        return "torch"
+    obstacle = kernels.obstacle(model.module, model_input(task.test.x[:1], task.test, model.channels_last))
+    if config.device != "cpu":
+        obstacle = f"they compute on CPUs, and --device is {config.device}"
+    if config.precision != "float32":
+        obstacle = f"they compute in float32, and --precision is {config.precision}"
+    if obstacle and config.kernels == "fast":
+        raise FedSeqError(
+            f"--kernels fast cannot be used: {obstacle}. Use --kernels torch, or continue a run where it was begun."
+        )
+    return "torch" if obstacle else "fast"
+
+
+def refuse_what_is_not_private(config: Config, algorithm: Algorithm, model: FlatModel) -> None:
     """What neither options nor noise cover."""
-    if not parts.config.private:
+    if not config.private:
         return
-    check_algorithm(parts.config, parts.algorithm)
-    model = build(parts.task)
+    check_algorithm(config, algorithm)
     if len(model.vector) > len(model.parameters):
         raise FedSeqError(
             f"model {type(model.module).__name__} keeps statistics of its examples (BatchNorm's, or other buffers), "
@@ -243,7 +263,8 @@ def _select(examples: Examples, indices: np.ndarray) -> Examples:
     return replace(examples, x=examples.x[chosen], y=examples.y[chosen], owner=owner)
 
 
-def initial_weights(config: Config, task: Task, model: FlatModel) -> Tensor:
-    if config.init_weights:
-        return weights.read(Path(config.init_weights), model)
-    return weights.build_seeded(task.factory, seeds.integer(config.seed, "init"), task.device).vector
+def initial_weights(parts: Parts) -> Tensor:
+    """theta_0: as the model was built, or from a file."""
+    if parts.config.init_weights:
+        return weights.read(Path(parts.config.init_weights), parts.model)
+    return parts.theta

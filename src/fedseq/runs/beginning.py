@@ -5,6 +5,7 @@ Clients are grouped here, once: a run that is continued has the superclients tha
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
@@ -14,65 +15,69 @@ from fedseq.algorithms.robust import too_few
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import digest
 from fedseq.grouping.superclients import form_superclients
-from fedseq.runs.assembly import Parts, initial_weights
+from fedseq.policies.privacy import budget, open_ledger
+from fedseq.runs.assembly import Parts
+from fedseq.runs.card import ModelCard
 from fedseq.runs.checkpoints import load_checkpoint, save_checkpoint
-from fedseq.runs.evidence import RoundLog, damage
-from fedseq.runs.folder import RunFolder
-from fedseq.runs.planning import Setup, Unit, chains_in, units_per_round
-from fedseq.runs.private import make_budget, open_ledger
+from fedseq.runs.evidence import Evidence, RoundLog, damage
+from fedseq.runs.opening import OpenFolder
+from fedseq.runs.rounds import Setup, Unit, plan
 from fedseq.runs.snapshots import Snapshot
-from fedseq.training.failures import attackers
 from fedseq.training.jobs import Engine
 from fedseq.training.reporter import Reporter
-from fedseq.training.weights import FlatModel
 
 
 def begin_or_continue(
-    parts: Parts, files: RunFolder, engine: Engine, model: FlatModel, reporter: Reporter
-) -> tuple[Setup, Snapshot]:
+    opened: OpenFolder, parts: Parts, identity: Evidence, card: ModelCard, theta: Tensor, engine: Engine,
+    reporter: Reporter,
+) -> tuple[Setup, Snapshot, RoundLog]:  # fmt: skip
     """What the rounds need, and where they go on: the newest good checkpoint, or round 0, which is made one."""
-    config, task = parts.config, parts.task
+    config, task, files = parts.config, parts.task, opened.files
     saved = load_checkpoint(files.checkpoints, config.home, partial(damage, files))
     if saved is None:
         files.refuse_history()
-    files.write_config(config)
+    opened.describe(parts, card, identity)
     files.expect_more()
-    theta = model.vector.clone() if saved else initial_weights(config, task, model)
     sizes = [len(indices) for indices in task.clients]
-    ledger = open_ledger(config, files, len(sizes))
-    visits = ledger.start(config, sizes, parts.groups is not None) if ledger and saved is None else ()
-    units = _units(parts, files, saved is not None, engine, theta, reporter)
+    ledger = open_ledger(config, files.ledger, len(sizes)) if config.private else None
+    estimating = ledger.start(config, sizes, parts.groups is not None) if ledger and saved is None else ()
+    units = _units(parts, opened, engine, theta, reporter)
     per_round = units_per_round(config.fraction, len(units))
+    setting = Setting(len(sizes), len(units), per_round, len(parts.model.parameters))
+    spending = [budget(config, ledger, per_round / len(units), estimating)] if ledger else []
+    setup = Setup(config, parts.algorithm, units, setting, (*parts.policies, *spending))
     grouped = digest(files.superclients) if parts.algorithm.superclients else None
-    setup = Setup(
-        config=config,
-        algorithm=parts.algorithm,
-        units=units,
-        sizes=sizes,
-        attackers=attackers(config, len(sizes)),
-        setting=Setting(len(sizes), len(units), per_round, len(model.parameters)),
-        log=RoundLog(files, parts, grouped, saved[1] if saved else None),
-        privacy=make_budget(config, ledger, per_round / len(units)),
-    )
-    if doubt := too_few(parts.algorithm, setup.setting, chains_in(setup, 1)):
-        warnings.warn(doubt, stacklevel=3)
-    initial = initial_state(parts.algorithm, theta, setup.setting)
+    fixed = {**identity, "options": config.options(), "superclients": grouped}
+    log = RoundLog(files, fixed, saved[1] if saved else None)
+    initial, kept = initial_state(parts.algorithm, theta, setting), {one.name: one.begin() for one in setup.policies}
     if saved is None:  # from now on there is always a checkpoint to continue from
-        snapshot = Snapshot(0, initial, visits=visits)
-        save_checkpoint(files.checkpoints, snapshot, setup.log.evidence())
-        return setup, snapshot
-    if not saved[0].fits(initial):
-        raise FedSeqError(f"the checkpoint in {files.checkpoints} is of another model or algorithm.")
-    return setup, saved[0]
+        snapshot = Snapshot(0, initial, kept=kept)
+        save_checkpoint(files.checkpoints, snapshot, log.evidence())
+    else:
+        snapshot = replace(saved[0], kept={name: saved[0].kept.get(name, state) for name, state in kept.items()})
+        if not snapshot.fits(initial):
+            raise FedSeqError(f"the checkpoint in {files.checkpoints} is of another model or algorithm.")
+    _warn_of_few(setup, snapshot)
+    return setup, snapshot, log
 
 
-def _units(
-    parts: Parts, files: RunFolder, continued: bool, engine: Engine, theta: Tensor, reporter: Reporter
-) -> Sequence[Unit]:
+def units_per_round(fraction: float, units: int) -> int:
+    return max(1, int(fraction * units + 1e-9))  # 0.29 * 100 is 28.999999999999996
+
+
+def _warn_of_few(setup: Setup, snapshot: Snapshot) -> None:
+    """Of models that a robust rule merges in a round."""
+    planned = plan(setup, snapshot) if setup.algorithm.least_models > 1 else None
+    if planned and (doubt := too_few(setup.algorithm, setup.setting, len(planned.jobs))):
+        warnings.warn(doubt, stacklevel=4)
+
+
+def _units(parts: Parts, opened: OpenFolder, engine: Engine, theta: Tensor, reporter: Reporter) -> Sequence[Unit]:
     """The clients that hold examples, or the superclients they are grouped into."""
+    files = opened.files
     if not parts.algorithm.superclients:
         return [(client,) for client, indices in enumerate(parts.task.clients) if len(indices)]
-    if continued:
+    if opened.evidence is not None:
         formed = files.read_superclients(len(parts.task.clients))
         if parts.groups is not None and formed != list(parts.groups):
             raise FedSeqError(f"{files.path} holds a run with other groups. Choose another folder.")
@@ -81,7 +86,7 @@ def _units(
         files.write_superclients({"method": "given", "superclients": parts.groups})
         return parts.groups
     superclients = form_superclients(
-        parts.config, parts.task, parts.exemplars, engine, theta, files.pretraining, reporter
+        parts.config, parts.task, parts.model, parts.exemplars, engine, theta, files.pretraining, reporter
     )
     files.write_superclients(superclients.describe())
     groups = superclients.grouping.groups

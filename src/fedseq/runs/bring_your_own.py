@@ -20,17 +20,18 @@ from fedseq.options.config import Config
 from fedseq.options.datasets import OWN
 from fedseq.options.grammar import CENTRALIZED, parse_algorithm
 from fedseq.options.resolve import resolve, resolve_with_object
-from fedseq.runs.assembly import Parts, data_digest, looked_at, split_test, with_kernels
+from fedseq.policies import Policy
+from fedseq.runs.assembly import data_digest, looked_at, prepare, split_test
 from fedseq.runs.experiment import execute
 from fedseq.runs.notebook import default_reporter
 from fedseq.runs.own_examples import LabelledData, as_pair
-from fedseq.runs.planning import Unit
 from fedseq.runs.reading import Run
+from fedseq.runs.rounds import Unit
 from fedseq.training.evaluation import predict
 from fedseq.training.examples import Examples
 from fedseq.training.jobs import Task, make_task
 from fedseq.training.reporter import Reporter
-from fedseq.training.sgd import build
+from fedseq.training.weights import FlatModel
 
 
 def federate(
@@ -42,6 +43,7 @@ def federate(
     loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
     groups: Sequence[Sequence[int]] | None = None,
     test_clients: Sequence[Any] | None = None,
+    policies: Sequence[Policy] = (),
     folder: str | Path | None = None,
     reporter: Reporter | None = None,
     **options: Any,
@@ -61,7 +63,8 @@ def federate(
     indices = np.split(np.arange(len(y)), ends[:-1])
     return federate_indexed(
         model, (x, y), indices, held_out, algorithm,
-        loss=loss, groups=groups, test_clients=test_clients, folder=folder, reporter=reporter, **options,
+        loss=loss, groups=groups, test_clients=test_clients, policies=policies, folder=folder, reporter=reporter,
+        **options,
     )  # fmt: skip
 
 
@@ -76,6 +79,7 @@ def federate_indexed(
     groups: Sequence[Sequence[int]] | None = None,
     test_clients: Sequence[Any] | None = None,
     names: Sequence[str] = (),
+    policies: Sequence[Policy] = (),
     folder: str | Path | None = None,
     reporter: Reporter | None = None,
     **options: Any,
@@ -97,7 +101,6 @@ def federate_indexed(
     exemplars, held_out = split_test(config, tested, classes)
     factory = own_factory(model, function_name(model), tuple(x.shape[1:]), num_classes)
     task = make_task(config, factory, Examples(x, y), clients, held_out, num_classes, loss)
-    _check_model(task)
     _warn_of_unseen(task)
     if groups is not None and not built.superclients:
         raise FedSeqError(f"groups are for algorithms with superclients, such as fedseq, and not for {built.name}.")
@@ -105,8 +108,11 @@ def federate_indexed(
     digest = data_digest(
         (x.numpy(force=True), y.numpy(force=True)), (x_test.numpy(force=True), y_test.numpy(force=True))
     )
-    parts = Parts(config, task, built, exemplars, chosen, tuple(names), classes, dataset_digest=digest)
-    return execute(with_kernels(parts), folder, reporter or default_reporter())
+    parts = prepare(
+        config, task, built, exemplars, check=_check_model, policies=policies, groups=chosen, names=tuple(names),
+        class_names=classes, dataset_digest=digest,
+    )  # fmt: skip
+    return execute(parts, folder, reporter or default_reporter())
 
 
 def _check_indices(clients: Sequence[np.ndarray], examples: int) -> None:
@@ -169,11 +175,10 @@ def _check_pairs(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
 
 
 @torch.no_grad()
-def _check_model(task: Task) -> None:
+def _check_model(task: Task, model: FlatModel) -> None:
     """Some examples through the model and the loss, so that what does not fit is told here, not by a worker: two, and
     one of the largest class, for which the model may have no output.
     """
-    model = build(task)
     for whose, examples in (("a client's", task.train), ("the test set's", task.test)):
         if not len(examples.y):
             continue

@@ -1,8 +1,7 @@
 """Checkpoints of a run: complete, checksummed, atomic. Only safetensors and JSON; nothing that can execute is read.
 
     checkpoints/000120.json            the manifest: round, SHA-256 of every file and of itself, and what it vouches for
-    checkpoints/000120.safetensors     the algorithm's state
-    checkpoints/best-000093.safetensors     the best model so far, of round 93, where it is kept
+    checkpoints/000120.safetensors     the algorithm's state, and tensors of policies as policy:NAME/KEY
     checkpoints/memory/17-119.safetensors   client 17's memory, last changed in round 119
 
 The manifest is written last and renamed into place: a checkpoint exists when its manifest does. Clients' memory is
@@ -21,17 +20,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import write_atomically
-from fedseq.runs.enough import Best
-from fedseq.runs.manifests import FORMAT, Evidence, manifest_digest, manifests, newest_first, read_manifest
+from fedseq.runs.manifests import (
+    FORMAT,
+    Evidence,
+    manifest_digest,
+    manifests,
+    newest_first,
+    of_another_version,
+    read_manifest,
+)
 from fedseq.runs.snapshots import Snapshot
 from fedseq.runs.tensor_files import DamagedFile, Stored, read_tensors, write_tensors
-from fedseq.training.gate import GateMemory
 from fedseq.training.jobs import Memory
 
 KEPT = 2
-_OURS = re.compile(r"(best-)?\d{6,}\.safetensors|memory/\d+-\d+\.safetensors")  # no other file is ever read or removed
+POLICY = "policy:"
+_OURS = re.compile(r"\d{6,}\.safetensors|memory/\d+-\d+\.safetensors")  # no other file is ever read or removed
 
 
 class CheckpointWriter:
@@ -97,18 +105,14 @@ def save_checkpoint(folder: Path, snapshot: Snapshot, evidence: Evidence) -> Non
         stored = _store(folder, client, snapshot, written)
         files[stored.path.relative_to(folder).as_posix()] = stored.digest
     name = f"{snapshot.round:06d}.safetensors"
-    files[name] = write_tensors(folder / name, snapshot.state)
-    if snapshot.best is not None:
-        best = _best_file(snapshot.best.round)
-        files[best] = written.get(best) or write_tensors(folder / best, snapshot.best_model)
+    policies, tensors = _apart(snapshot.kept)
+    files[name] = write_tensors(folder / name, {**snapshot.state, **tensors})
     manifest: dict[str, Any] = {
         "format": FORMAT,
         "round": snapshot.round,
         "state": name,
         "evidence": evidence,
-        **snapshot.gate.written(),
-        "best": snapshot.best,
-        "visits": list(snapshot.visits),
+        "policies": policies,
         "files": files,
     }
     manifest["sha256"] = manifest_digest(manifest)
@@ -116,8 +120,26 @@ def save_checkpoint(folder: Path, snapshot: Snapshot, evidence: Evidence) -> Non
     _drop_old(folder)
 
 
-def _best_file(round_: int) -> str:
-    return f"best-{round_:06d}.safetensors"
+def _apart(kept: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What policies know, as JSON and as tensors."""
+    plain: dict[str, Any] = dict(kept)
+    tensors: dict[str, Tensor] = {}
+    for name, state in kept.items():
+        if isinstance(state, Mapping):
+            found = {key: value for key, value in state.items() if isinstance(value, Tensor)}
+            tensors |= {f"{POLICY}{name}/{key}": value for key, value in found.items()}
+            plain[name] = {key: value for key, value in state.items() if key not in found}
+    return plain, tensors
+
+
+def _together(plain: Mapping[str, Any], stored: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The algorithm's state, and what policies know: the other way round."""
+    kept = dict(plain)
+    for name, tensor in stored.items():
+        if name.startswith(POLICY):
+            policy, _, key = name.removeprefix(POLICY).partition("/")
+            kept[policy] = {**kept[policy], key: tensor}
+    return {name: tensor for name, tensor in stored.items() if not name.startswith(POLICY)}, kept
 
 
 def _store(folder: Path, client: int, snapshot: Snapshot, written: Mapping[str, str]) -> Stored:
@@ -182,12 +204,12 @@ def _load(path: Path, device: str, damage: Callable[[Evidence], str | None]) -> 
     # A manifest from elsewhere names nothing outside of its folder.
     if manifest is None or not all(_OURS.fullmatch(name) for name in manifest["files"]):
         raise DamagedFile(path, "it is not what was written")
+    if manifest["format"] != FORMAT:
+        raise of_another_version(path, manifest["format"])
     if reason := damage(manifest["evidence"]):
         raise DamagedFile(path, reason)
-    try:
-        snapshot = _snapshot(manifest)
-    except (LookupError, TypeError, ValueError, OverflowError):
-        raise DamagedFile(path, "it is not what was written") from None
+    stored: dict[str, Tensor] = {}
+    changed: dict[int, int] = {}
     memory: dict[int, Memory | Stored] = {}
     for name, digest in manifest["files"].items():
         file = path.parent / name
@@ -196,22 +218,10 @@ def _load(path: Path, device: str, damage: Callable[[Evidence], str | None]) -> 
         except DamagedFile as error:
             raise DamagedFile(file, str(error)) from None
         if name == manifest["state"]:
-            snapshot.state = tensors
-        elif name.startswith("best-"):
-            snapshot.best_model = tensors
+            stored = tensors
         else:
             client, round_ = (int(part) for part in file.stem.split("-"))
             memory[client] = Stored(file, digest, tuple(tensors), device)  # it is read again when it is needed
-            snapshot.changed[client] = round_
-    snapshot.memory = memory
-    return snapshot, manifest["evidence"]
-
-
-def _snapshot(manifest: Mapping[str, Any]) -> Snapshot:
-    """What the manifest itself tells; An error of one kind or another where it is not what was written."""
-    best = manifest.get("best")  # earlier versions kept neither this nor the visits
-    return Snapshot(
-        int(manifest["round"]), {}, gate=GateMemory.read(manifest),
-        best=Best(int(best[0]), float(best[1])) if best else None,
-        visits=tuple(map(int, manifest.get("visits", ()))),
-    )  # fmt: skip
+            changed[client] = round_
+    state, kept = _together(manifest["policies"], stored)
+    return Snapshot(manifest["round"], state, memory, changed, kept), manifest["evidence"]

@@ -14,7 +14,6 @@ from fedseq.options.datasets import OWN
 from fedseq.runs.assembly import Parts
 from fedseq.runs.folder import METRICS, TIMING, RunFolder
 from fedseq.runs.manifests import Evidence
-from fedseq.training.sgd import build
 
 _LINES = {"metrics": METRICS, "timing": TIMING}
 
@@ -22,10 +21,10 @@ _LINES = {"metrics": METRICS, "timing": TIMING}
 class RoundLog:
     """The run folder while rounds are added to it."""
 
-    def __init__(self, files: RunFolder, parts: Parts, superclients: str | None, kept: Evidence | None = None):
-        """`kept` is the evidence of the checkpoint to go on from: lines after it are cut off, to be written again."""
+    def __init__(self, files: RunFolder, fixed: Evidence, kept: Evidence | None = None):
+        """`fixed` is what never changes in a run. Lines after those of `kept` are cut off."""
         self.files = files
-        self.fixed = {**identity(parts), "options": parts.config.options(), "superclients": superclients}
+        self.fixed = fixed
         lengths = {part: kept[part]["length"] if kept else 0 for part in _LINES}
         for part, name in _LINES.items():
             cut(files.path / name, lengths[part])
@@ -56,8 +55,10 @@ def _model(parts: Parts) -> Evidence:
     """Named models and losses are known by the options and by the version of FedSeq; a user's by their code too."""
     task, found = parts.task, {"frozen": parts.task.frozen_digest}
     if parts.config.model == OWN or ":" in str(parts.config.model):
-        module = build(task).module
+        module = parts.model.module
         found |= {"made_by": plain(task.factory), "layers": own_layers(module), "printed": plain(repr(module))}
+    if own := [policy for policy in parts.policies if not type(policy).__module__.startswith("fedseq.")]:
+        found |= {"policies": plain(own)}
     if task.loss is not nn.functional.cross_entropy:
         found |= {"loss": plain(task.loss)}
     return found
@@ -67,6 +68,8 @@ def other_model(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """In which way a model is another, in words."""
     if before.get("loss") != now.get("loss"):
         return "a model with another loss"
+    if before.get("policies") != now.get("policies"):
+        return "a model under other policies"
     if before.get("frozen") != now.get("frozen"):
         return "a model with other frozen parameters"
     return "a model whose code was another"

@@ -1,33 +1,38 @@
 """From a config, or from a user's own model and data, to a finished run folder."""
 
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.stopping import Interrupted, heeded
+from fedseq.basics.stopping import Interrupted, heeded, stop_requests
 from fedseq.engines import open_engine
 from fedseq.grouping.superclients import refuse_impossible
 from fedseq.options.config import Config
 from fedseq.options.config_files import refuse_code
 from fedseq.options.resolve import resolve
+from fedseq.policies.stopping import Stopping
 from fedseq.runs.assembly import Parts, initial_weights, named_parts
 from fedseq.runs.beginning import begin_or_continue
 from fedseq.runs.card import card_of
+from fedseq.runs.checkpoints import CheckpointWriter
+from fedseq.runs.evidence import RoundLog, identity
 from fedseq.runs.notebook import default_reporter
 from fedseq.runs.opening import OpenFolder, open_folder, reopen_folder
-from fedseq.runs.private import used_up
 from fedseq.runs.reading import Run
-from fedseq.runs.rounds import final_model, run_rounds
+from fedseq.runs.rounds import Round, Setup, final_model, rounds
+from fedseq.runs.snapshots import Snapshot
 from fedseq.tracking import check_installed, tracked
 from fedseq.training import weights
-from fedseq.training.failures import attackers, honest_at_first, poisoned
 from fedseq.training.jobs import Engine, Task
 from fedseq.training.reporter import QUIET, Reporter, Steadfast
-from fedseq.training.sgd import build, one_thread, refuse_batches_of_one
+from fedseq.training.sgd import one_thread, refuse_batches_of_one
 
+CHECKPOINT_SECONDS = 60.0
 MakeEngine = Callable[[Config, Task], Engine]
 
 
@@ -80,7 +85,7 @@ def resume(
         opened.refuse(resolved, anew=restart)
         parts = named_parts(resolved, reporter)
         if restart:
-            _refuse_early(parts)
+            first_weights(parts)
             opened, where = opened.restart()
             reporter.note(f"starting anew; what was in {folder} is now in {where}")
         return run_in(opened, parts, reporter)
@@ -96,14 +101,13 @@ def execute(
 
 def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_engine: MakeEngine = open_engine) -> Run:
     """Run, or continue what the folder holds."""
-    parts = _under_attack_and_watch(parts)
     config, files, reporter = parts.config, opened.files, Steadfast(reporter)
     check_installed(config)
     # The server's sums need no second thread, which would compete with the workers.
     with heeded(), one_thread():
-        if opened.evidence is None:
-            _refuse_early(parts)
-        opened.describe(parts)
+        theta = first_weights(parts) if opened.evidence is None else parts.theta
+        known, card = identity(parts), card_of(parts)
+        opened.refuse_other(known)
         found = opened.before
         before = Run(files.path, config, found.metrics if found else [], found is not None and found.has_weights)
         damaged = files.damaged() if before.finished else []
@@ -114,50 +118,53 @@ def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_en
             reporter.note(f"{' and '.join(damaged)} in {files.path} changed since the run ended")
         engine = make_engine(config, parts.task)  # before the checkpoint, which workers would keep alive
         try:
-            model = build(parts.task)
-            setup, snapshot = begin_or_continue(parts, files, engine, model, reporter)
+            setup, snapshot, log = begin_or_continue(opened, parts, known, card, theta, engine, reporter)
             metrics = [record for record in before.metrics if record["round"] <= snapshot.round]
             reporter.begin(config, files.path, snapshot.round)
             with tracked(config, files.tracking, metrics, reporter.note) as track:
                 if not Run(files.path, config, metrics, False).complete:
-                    for record, timing, snapshot in run_rounds(setup, engine, snapshot):  # noqa: B007, B020
-                        metrics.append(record)
-                        reporter.round({**record, "seconds": timing})
-                        track(record)
+                    for done in written_rounds(setup, engine, snapshot, log):
+                        snapshot = done.snapshot
+                        metrics.append(done.record)
+                        reporter.round({**done.record, "seconds": done.seconds})
+                        track(done.record)
         except KeyboardInterrupt:
             raise Interrupted(files.path) from None
         finally:
             engine.close()
-        best = weights.named(model, snapshot.best_model["weights"]) if snapshot.best else None
-        files.write_weights(weights.named(model, final_model(setup, snapshot.state)), best, card_of(parts).metadata())
-    run = Run(files.path, config, metrics, True)
-    if setup.privacy and not run.complete:
-        spent = setup.privacy.spent(snapshot.visits, snapshot.round)
-        warnings.warn(used_up(config, snapshot.round, spent), stacklevel=2)
-    return run
+        kept = snapshot.kept.get(Stopping.name)
+        best = weights.named(parts.model, kept["weights"]) if kept else None
+        files.write_weights(weights.named(parts.model, final_model(setup, snapshot.state)), best, card.metadata())
+    return Run(files.path, config, metrics, True)
 
 
-def _refuse_early(parts: Parts) -> None:
-    """What a run that begins would fail by later, and leave a folder in which it cannot go on."""
-    model = build(parts.task)
-    initial_weights(parts.config, parts.task, model)
-    refuse_batches_of_one(parts.task, model)
-    attackers(parts.config, len(parts.task.clients))  # of clients that exist the number was not known before
+def first_weights(parts: Parts) -> Tensor:
+    """theta_0; what a run that begins would fail by later, and leave a folder in which it cannot go on, is refused."""
+    theta = initial_weights(parts)
+    refuse_batches_of_one(parts.task, parts.model)
     if parts.algorithm.superclients and parts.groups is None:
-        refuse_impossible(parts.config, parts.task)
+        refuse_impossible(parts.config, parts.task, parts.model)
+    return theta
 
 
-def _under_attack_and_watch(parts: Parts) -> Parts:
-    """Attackers' data as they falsified it; exemplars where the gate looks at them."""
-    config, task = parts.config, parts.task
-    falsified = poisoned(config, task.train, task.clients, task.num_classes)
-    changed = {"late_labels": falsified.y} if honest_at_first(config) else {"train": falsified}
-    task = replace(task, **changed)
-    if config.checks_exemplars:
-        if parts.exemplars is None:
-            raise FedSeqError(
-                "--update-check exemplars needs public exemplars of classes, and this test set gives none. "
-                "Use --update-check size."
-            )
-        task = replace(task, exemplars=parts.exemplars.on(config.home))
-    return replace(parts, task=task)
+def written_rounds(setup: Setup, engine: Engine, snapshot: Snapshot, log: RoundLog) -> Iterator[Round]:
+    """Each round once its lines are written; checkpoints are saved meanwhile, and whatever ends the run."""
+    every, saved = setup.config.checkpoint_every, (snapshot.round, time.monotonic())
+    with stop_requests() as stopped, CheckpointWriter(log.files.checkpoints, log.evidence) as checkpoints:
+        settle = partial(checkpoints.spill, limit=setup.config.memory_limit)
+        last = False
+        try:
+            for done in rounds(setup, engine, snapshot, stopped, settle):
+                log.append(done.record, done.seconds)
+                snapshot, last = done.snapshot, done.last
+                old = time.monotonic() - saved[1] >= CHECKPOINT_SECONDS
+                if last or (old if every is None else snapshot.round - saved[0] >= every):
+                    checkpoints.save(snapshot)
+                    saved = snapshot.round, time.monotonic()
+                yield done
+        except FedSeqError:
+            checkpoints.save(snapshot)
+            raise
+        if stopped() and not last:
+            checkpoints.save(snapshot)
+            raise Interrupted(log.files.path)

@@ -20,7 +20,8 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import read_plain
 from fedseq.basics.forms import fits
 
-FORMAT = 3
+FORMAT = 4
+READABLE = (3, 4)  # what a run says of itself was the same then; only it cannot go on
 Evidence = dict[str, Any]
 _NAME = re.compile(r"\d{6,}\.json")
 _EVIDENCE = {
@@ -29,7 +30,7 @@ _EVIDENCE = {
 }  # fmt: skip
 _MANIFEST = {
     "format": int, "sha256": str, "round": int, "state": str, "files": dict, "evidence": _EVIDENCE,
-    "best?": (None, [float]), "visits?": [int],
+    "policies?": dict,
 }  # fmt: skip
 
 
@@ -44,12 +45,16 @@ def read_manifest(path: Path) -> dict[str, Any] | None:
         manifest = json.loads(read_plain(path))
         if not fits(manifest, {"sha256": str}) or manifest["sha256"] != manifest_digest(manifest):
             return None
-        if manifest.get("format") != FORMAT:
-            raise FedSeqError(f"{path} was written by another version of fedseq (format {manifest.get('format')}).")
+        if manifest.get("format") not in READABLE:
+            raise of_another_version(path, manifest.get("format"))
         sound = fits(manifest, _MANIFEST) and manifest["round"] == int(path.stem)
     except (OSError, ValueError, RecursionError):
         return None
     return manifest if sound and manifest["state"] in manifest["files"] else None
+
+
+def of_another_version(path: Path, found: object) -> FedSeqError:
+    return FedSeqError(f"{path} was written by another version of fedseq (format {found}).")
 
 
 def manifest_digest(manifest: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ import contextlib
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from fedseq.options.config import OPTIONS, Config, differences_in_words
 from fedseq.options.config_files import names_code
 from fedseq.options.resolve import recorded
 from fedseq.runs.assembly import Parts
-from fedseq.runs.card import card_of
-from fedseq.runs.evidence import identity, other_model
+from fedseq.runs.card import ModelCard
+from fedseq.runs.evidence import other_model
 from fedseq.runs.folder import CONFIG, ENVIRONMENT, RunFolder, new_folder, refuse_existing_run, run_name, slug
 from fedseq.runs.manifests import Evidence, newest_evidence
 from fedseq.runs.reading import Run, read_run
@@ -58,19 +59,15 @@ class OpenFolder:
                 f"{self.files.path} has run {done} rounds already. Ask for at least as many with --rounds."
             )
 
-    def describe(self, parts: Parts) -> None:
-        """Write down what is run; refuse to continue what is there with other data or another algorithm.
-
-        The config of a run that is there stays as it is until it is known that the run can be continued.
-        """
-        known_as = self.evidence or self._described()
+    def refuse_other(self, found: Evidence) -> None:
+        """Refuse to continue what is there with other data, another algorithm or another model."""
+        known_as = self.known_as
         if known_as and known_as["data"] is None:
             path = self.files.path
             raise FedSeqError(
                 f"{path} was published, without what a run goes on from. Repeat it: "
                 f"fedseq run {shlex.quote(str(path / CONFIG))} --out OTHER"
             )
-        found = identity(parts)
         if known_as and known_as["data"] != found["data"]:
             raise FedSeqError(
                 f"{self.files.path} was run on other data than what is loaded now. Give the data it was started with."
@@ -84,19 +81,23 @@ class OpenFolder:
                 f"{self.files.path} holds a run of {other_model(known_as['model'] or {}, found['model'])}. "
                 "Choose another folder."
             )
+
+    def describe(self, parts: Parts, card: ModelCard, found: Evidence) -> None:
+        """Write down what is run. The config first: what else is in a folder without one is not ours."""
         named = {"names": list(parts.names)} if parts.names else {}
         dataset = {"dataset": parts.dataset_digest} if parts.dataset_digest else {}
         clients = {**_describe_clients(parts.task), **named, **dataset, **found}
-        model = {**card_of(parts).describe(), "test": parts.test_source}
-        if self.before is None:  # first: what else is in a folder without a config is not ours
-            self.files.write_config(parts.config)
-        if known_as is None or not self.files.as_written(ENVIRONMENT):
+        self.files.write_config(parts.config)
+        if self.known_as is None or not self.files.as_written(ENVIRONMENT):
             self.files.write_environment(parts.config.seed)
         self.files.write_clients(clients)
-        self.files.write_model(model)
+        self.files.write_model({**card.describe(), "test": parts.test_source})
 
-    def _described(self) -> Evidence | None:
-        """What a run without checkpoints says of itself."""
+    @cached_property
+    def known_as(self) -> Evidence | None:
+        """What its newest checkpoint says of the run, or what a run without checkpoints says of itself."""
+        if self.evidence:
+            return self.evidence
         clients = self.files.read_clients() if self.before else None
         return {name: clients.get(name) for name in ("data", "algorithm", "model")} if clients else None
 

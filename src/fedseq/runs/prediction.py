@@ -20,6 +20,7 @@ from fedseq.models import Factory, kernels, model_factory, own_factory
 from fedseq.options.config import Config
 from fedseq.options.config_files import refuse_code
 from fedseq.options.datasets import OWN
+from fedseq.policies.attackers import honest_at_first, poisoned
 from fedseq.runs.assembly import deal, examples_of, read_dataset, split_test, test_of
 from fedseq.runs.card import ModelCard, read_card
 from fedseq.runs.folder import CLIENTS, RunFolder
@@ -30,7 +31,6 @@ from fedseq.runs.reading import read_run
 from fedseq.training import weights
 from fedseq.training.evaluation import Evaluation, evaluate, predict
 from fedseq.training.examples import Examples, fingerprint
-from fedseq.training.failures import honest_at_first, poisoned
 from fedseq.training.jobs import Task, check_device
 from fedseq.training.reporter import QUIET, Reporter
 from fedseq.training.sgd import one_thread

@@ -16,7 +16,7 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import hashed, open_plain, refuse_longer
 from fedseq.basics.forms import decode, fits
 from fedseq.options.config import Config
-from fedseq.runs.enough import far_enough
+from fedseq.options.ending import far_enough
 from fedseq.runs.folder import (
     CLIENTS,
     CONFIG,

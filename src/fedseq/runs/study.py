@@ -18,7 +18,6 @@ from fedseq.options.tables import Criterion, valid_criteria
 from fedseq.runs.assembly import Parts, initial_weights, named_parts
 from fedseq.runs.folder import STUDY, SUPERCLIENTS, RunFolder, refuse_existing_run
 from fedseq.training.reporter import Reporter
-from fedseq.training.sgd import build
 
 MEASURES = tuple(field.name for field in fields(Quality))
 WRITTEN = (
@@ -40,7 +39,7 @@ def prepare(config: Config, all_criteria: bool, reporter: Reporter) -> Prepared:
     estimating = replace(config, approximator="confidence", grouping="greedy") if all_criteria else config
     parts = named_parts(estimating, reporter)  # with exemplars, which some criteria need
     settled = replace(parts.config, approximator=config.approximator, grouping=config.grouping)
-    refuse_impossible(settled, parts.task)
+    refuse_impossible(settled, parts.task, parts.model)
     return Prepared(replace(parts, config=settled), criteria)
 
 
@@ -63,8 +62,8 @@ def make_study(prepared: Prepared, epochs: Sequence[int], folder: Path, reporter
         return study(config, task, criteria, epochs, None, reporter)
     engine = open_engine(config, task)
     try:
-        theta = initial_weights(config, task, build(task))
-        where = Pretraining(engine, theta, parts.exemplars, RunFolder(folder).pretraining)
+        theta = initial_weights(parts)
+        where = Pretraining(parts.model, engine, theta, parts.exemplars, RunFolder(folder).pretraining)
         return study(config, task, criteria, epochs, where, reporter)
     finally:
         engine.close()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -21,16 +21,23 @@ from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError
 from fedseq.models.adapters import trained_part
 from fedseq.options.config import Config
-from fedseq.simulation.attacks import Attack
+from fedseq.options.tables import AUGMENTATIONS
 from fedseq.training.evaluation import Evaluation
 from fedseq.training.examples import Examples, fingerprint
-from fedseq.training.failures import Skipped
-from fedseq.training.gate import Watch
-from fedseq.training.privacy import Mechanism, for_visits
-from fedseq.training.standing import Standing, Visit
-from fedseq.training.weights import build_seeded, read
+from fedseq.training.weights import FlatModel, build_seeded, read
+
+if TYPE_CHECKING:
+    from fedseq.training.policy import Policy
 
 Memory = dict[str, Tensor]  # what a client remembers between its visits, by name
+
+
+class Skipped(NamedTuple):
+    """A visit that did not count, and why."""
+
+    client: int
+    visit: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -52,10 +59,13 @@ class Task:
     device: str = "cpu"
     kernels: str = "torch"  # who convolves; part of what is computed
     precision: str = "float32"  # of what layers compute
-    privacy: Mechanism | None = None  # noise on every visit
     frozen: Tensor = field(default_factory=lambda: torch.empty(0))  # parameters that nobody trains or sends
-    exemplars: Examples | None = None  # public; here where the gate looks at them
-    late_labels: Tensor | None = None  # what attackers who behave at first make of those in `train`
+    policies: "tuple[Policy, ...]" = ()  # those that act where clients are trained
+
+    @cached_property
+    def augmentation(self) -> Callable[[Tensor, np.random.Generator], Tensor]:
+        found: Callable[[Tensor, np.random.Generator], Tensor] = AUGMENTATIONS[self.augment].load()
+        return found
 
     @cached_property
     def fingerprint(self) -> str:
@@ -66,8 +76,6 @@ class Task:
         return replace(
             self, device=device, loss=self.loss.to(device) if isinstance(self.loss, nn.Module) else self.loss,
             train=self.train.on(device), test=self.test.on(device), frozen=self.frozen.to(device),
-            exemplars=self.exemplars and self.exemplars.on(device),
-            late_labels=None if self.late_labels is None else self.late_labels.to(device),
         )  # fmt: skip
 
     @cached_property
@@ -128,16 +136,20 @@ def make_task(
         check_device(config.device)
     else:
         check_device_of_workers(config.device)
-    factory = trained_part(factory, config.trainable)
-    built = build_seeded(factory, seeds.integer(config.seed, "init"))
-    if len(built.frozen) and config.init_weights:
-        read(Path(config.init_weights), built)
     return Task(
-        factory=factory, train=train.on(config.home), clients=clients, test=test.on(config.home), loss=loss,
-        num_classes=num_classes, augment=config.augment, batch_size=config.batch_size, momentum=config.momentum,
-        weight_decay=config.weight_decay, max_grad_norm=config.max_grad_norm, seed=config.seed, device=config.home,
-        precision=config.precision, frozen=built.frozen.to(config.home), privacy=for_visits(config),
+        factory=trained_part(factory, config.trainable), train=train.on(config.home), clients=clients,
+        test=test.on(config.home), loss=loss, num_classes=num_classes, augment=config.augment,
+        batch_size=config.batch_size, momentum=config.momentum, weight_decay=config.weight_decay,
+        max_grad_norm=config.max_grad_norm, seed=config.seed, device=config.home, precision=config.precision,
     )  # fmt: skip
+
+
+def build_first(config: Config, task: Task) -> tuple[Task, FlatModel]:
+    """theta_0 in a model, and the task with the parameters of it that are not trained."""
+    model = build_seeded(task.factory, seeds.integer(task.seed, "init"), task.device)
+    if len(model.frozen) and config.init_weights:
+        read(Path(config.init_weights), model)
+    return replace(task, frozen=model.frozen), replace(model, precision=task.precision)
 
 
 @dataclass(frozen=True)
@@ -155,9 +167,16 @@ class Job:
     message: Mapping[str, Tensor] = field(default_factory=dict)
     memory: Mapping[int, Memory] = field(default_factory=dict)  # of the chain's clients, as of the round's start
     purpose: str = "train"  # keeps the random streams of pre-training apart
-    largest_change: float | None = None  # a gate on each hop; without one, what is not finite ends the chain
-    watch: Watch | None = None  # the gate also looks at what a hop does to the exemplars
-    attackers: Mapping[int, Attack] = field(default_factory=dict)  # of the chain's clients
+    notes: Mapping[str, Any] = field(default_factory=dict)  # what a policy sends along, by its name
+
+
+def chain_hops(clients: Sequence[int], passes: int, seed: int, round_: int) -> tuple[tuple[int, int], ...]:
+    """(client, visit) in the order of training: every pass visits each client once, in an order of its own."""
+    hops = []
+    for visit in range(passes):
+        order = seeds.generator(seed, "chain", round_, min(clients), visit).permutation(clients)
+        hops += [(int(client), visit) for client in order]
+    return tuple(hops)
 
 
 @dataclass(frozen=True)
@@ -173,10 +192,8 @@ class Result:
     seen: int
     bytes_down: int
     bytes_up: int
-    changes: tuple[float, ...] = ()  # how far each hop that counts moved the parameters; kept under a gate
-    rejected: tuple[Skipped, ...] = ()  # by the gate
-    standings: Mapping[int, Standing] = field(default_factory=dict)  # of the clients it looked at, refused or not
-    visits: tuple[Visit, ...] = ()  # those that count
+    rejected: tuple[Skipped, ...] = ()  # visits that were refused
+    learned: Mapping[str, Any] = field(default_factory=dict)  # what a policy saw along the chain, by its name
     diverged: int | None = None  # the client at which loss or weights stopped being finite; the chain ends there
 
     @property

@@ -12,10 +12,8 @@ from fedseq.algorithms.base import Algorithm, Hop, UploadAndMemory
 from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError
 from fedseq.models import kernels
-from fedseq.options.tables import AUGMENTATIONS
 from fedseq.training.examples import lay_channels_last, model_input, take
 from fedseq.training.jobs import Job, Memory, Task
-from fedseq.training.privacy import release_visit
 from fedseq.training.weights import FlatModel, build_seeded
 
 
@@ -32,7 +30,7 @@ def one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a client gives back beside its model, and what it remembers. A private one tells nothing of its loss."""
+    """What a client gives back beside its model, and what it remembers."""
 
     upload: Mapping[str, Tensor]
     memory: Memory
@@ -69,17 +67,13 @@ def train_hop(
                     _step(task, model, job, hop)
                     hop.steps += 1
         upload, new_memory = _finished(job.algorithm, hop, model)
-    seen = job.epochs * len(task.clients[client])
-    if task.privacy is None:
-        return Trained(upload, new_memory, float(loss_sum), seen)
-    released = release_visit(task.privacy, start, model.parameters, upload, job.lr, job.purpose, keys)
-    return Trained(released, new_memory, 0.0, seen)
+    return Trained(upload, new_memory, float(loss_sum), job.epochs * len(task.clients[client]))
 
 
 def _backward(task: Task, model: FlatModel, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
     """The gradient of the mean loss over the batch goes to the parameters; the loss is returned."""
     index = torch.from_numpy(batch).to(task.train.x.device)
-    x = AUGMENTATIONS[task.augment].load()(take(task.train.x, index), rng)
+    x = task.augmentation(take(task.train.x, index), rng)
     loss = task.loss(model.outputs(model_input(x, task.train, model.channels_last)), task.train.y[index])
     loss.backward()
     return loss.detach()
@@ -207,10 +201,9 @@ def build(task: Task) -> FlatModel:
     return replace(model, precision=task.precision)
 
 
-def prepare(task: Task, model: FlatModel) -> Task:
+def lay_out(task: Task, model: FlatModel) -> Task:
     """The task with its data laid out as the model reads it: done once, where many jobs are run."""
     if not model.channels_last:
         return task
     kernels.load()
-    exemplars = lay_channels_last(task.exemplars) if task.exemplars else None
-    return replace(task, train=lay_channels_last(task.train), test=lay_channels_last(task.test), exemplars=exemplars)
+    return replace(task, train=lay_channels_last(task.train), test=lay_channels_last(task.test))

@@ -24,11 +24,13 @@ from fedseq.flower.apps.messages import Answer, DataFacts, Order, pack_answer, u
 from fedseq.flower.apps.settings import Settings, read_run_config
 from fedseq.flower.apps.spending import charge_visits
 from fedseq.models import default_model, model_factory
+from fedseq.models.kernels import choose
 from fedseq.options.config import Config
+from fedseq.policies.privacy import PrivateVisits, mechanism_of
 from fedseq.training.chains import run_job
 from fedseq.training.examples import Examples
-from fedseq.training.jobs import Job, Task, make_task
-from fedseq.training.sgd import build, one_thread, prepare
+from fedseq.training.jobs import Job, Task, build_first, make_task
+from fedseq.training.sgd import lay_out, one_thread
 from fedseq.training.weights import FlatModel
 
 
@@ -117,14 +119,16 @@ def _cached_workplace(
     nobody = replace(examples, x=examples.x[:0], y=examples.y[:0])
     clients = [np.zeros(0, dtype=np.int64)] * client + [np.arange(len(y))]
     task = make_task(config, factory, examples, clients, nobody, len(facts.class_names))
+    task, model = build_first(config, task)
     if task.frozen_digest != facts.frozen:
         raise FedSeqError(
             f"the frozen parameters of client {client}'s model are not the server's. They are not sent: the model must "
             "build them alike everywhere, from the same file (or --init-weights) or from torch's random numbers alone."
         )
-    task = replace(task, kernels=facts.kernels)
-    model = build(task)
-    return prepare(task, model), model
+    choose(model.module, facts.kernels)
+    private = (PrivateVisits(mechanism_of(config)),) if config.private_visits else ()
+    task = replace(task, kernels=facts.kernels, policies=private)
+    return lay_out(task, model), model
 
 
 def _own_examples(source: str, facts: DataFacts) -> tuple[np.ndarray, np.ndarray]:

@@ -13,10 +13,10 @@ from fedseq.engines.serial import Evaluated, SerialEngine
 from fedseq.flower.apps.messages import TRAIN, Order, Refused, Version, pack_order, unpack_answer
 from fedseq.flower.apps.post import Post
 from fedseq.flower.apps.roster import Roster
+from fedseq.policies.gate import Gate, Note
 from fedseq.training.chains import Chain
 from fedseq.training.evaluation import Evaluation
-from fedseq.training.failures import Skipped
-from fedseq.training.jobs import Job, Memory, Result, Task, never
+from fedseq.training.jobs import Job, Memory, Result, Skipped, Task, never
 from fedseq.training.sgd import Trained
 
 VERSION = "version"  # clients keep their memory; the server keeps which version of it counts
@@ -26,6 +26,8 @@ class FlowerEngine:
     """Clients train at home; the server checks what they send, and evaluates on its own test set."""
 
     def __init__(self, task: Task, roster: Roster, run: str, deadline: float, wait: float):
+        if not any(isinstance(policy, Gate) for policy in task.policies):
+            task = replace(task, policies=(*task.policies, Gate()))
         self.task = task
         self.roster = roster
         self.run_name = run
@@ -91,7 +93,7 @@ class FlowerEngine:
             return
         memory: Memory = {VERSION: torch.tensor([job.round, visits[-1]])} if read.remembers else {}
         trained = Trained(read.upload, memory, read.loss_sum, examples * job.epochs * len(visits))
-        if under_way.chain.take(client, visits[-1], trained, under_way.model, read.weights, self.num_parameters):
+        if under_way.chain.take(client, visits[-1], trained, under_way.model, read.weights):
             under_way.model = read.weights
         under_way.ahead.pop(0)
 
@@ -121,8 +123,8 @@ class _ChainUnderWay:
 
 
 def guarded(job: Job) -> Job:
-    """A client that sends what is not finite is passed over; on one machine it would end the run."""
-    return job if job.largest_change is not None else replace(job, largest_change=float("inf"))
+    """Also in pre-training a client that sends what is not finite is passed over; on one machine it would not count."""
+    return job if Gate.name in job.notes else replace(job, notes={**job.notes, Gate.name: Note()})
 
 
 def expected_upload(job: Job, num_parameters: int, momentum: bool = False) -> dict[str, Tensor]:

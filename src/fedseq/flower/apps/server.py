@@ -68,7 +68,7 @@ def serve(grid: Grid, config: Config, settings: Settings, algorithm: Callable[[C
     roster.gather(settings.wait)
     # As long as each client's data, which is elsewhere; they take no memory, whatever a client claims.
     lengths = [np.broadcast_to(np.int64(0), size) for size in roster.counted(settings.most_examples)]
-    parts = replace(assemble(config, dataset, lengths, rule), test_source=settings.server_data)
+    parts = replace(settled, task=replace(settled.task, clients=lengths), test_source=settings.server_data)
 
     def engine(_: Config, task: Task) -> FlowerEngine:
         """Called by the only one who writes in the folder, so that of two that start at once one names the run."""

@@ -8,11 +8,15 @@ import torch
 from torch import nn
 
 import fedseq
+from fedseq.algorithms.base import FEDAVG
 from fedseq.basics.errors import FedSeqError
 from fedseq.options.resolve import resolve
+from fedseq.policies.attackers import attackers
+from fedseq.policies.failures import failing_hops
+from fedseq.policies.gate import Gate, GateMemory, reason_to_reject
 from fedseq.simulation.clock import Clock
-from fedseq.training.failures import attackers, failing_hops
-from fedseq.training.gate import limit, reason_to_reject
+from fedseq.training.jobs import Job
+from fedseq.training.policy import Plan
 from fedseq.training.weights import all_finite
 
 SHORT = {"dataset": "digits", "grouping": "random", "engine": "serial", "algorithm": "fedseq"}
@@ -121,10 +125,14 @@ class TestDeadline:
 
 class TestGate:
     def test_the_limit_is_a_multiple_of_the_median(self):
-        on, off = resolve({"update_check": "size", "update_check_factor": 5.0}), resolve({"update_check": "none"})
-        assert limit(off, [1.0]) is None
-        assert limit(on, []) == math.inf
-        assert limit(on, [1.0, 2.0, 100.0]) == 10.0
+        plan = Plan(1, [Job(0, 0, 1, ((0, 0),), torch.zeros(1), FEDAVG, 0.1)], [0])
+
+        def limit(factor: float | None, *changes: float) -> float:
+            return Gate(factor).plan(plan, GateMemory(changes).written()).jobs[0].notes["gate"].largest_change
+
+        assert limit(None, 1.0) == math.inf
+        assert limit(5.0) == math.inf
+        assert limit(5.0, 1.0, 2.0, 100.0) == 10.0
 
     @pytest.mark.parametrize(
         ("change", "weight", "loss", "reason"),

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from fedseq.algorithms import fedavg, fedprox, scaffold
 from fedseq.algorithms.base import Algorithm
+from fedseq.policies.privacy import Mechanism, PrivateVisits, release_round, system_gaussian
 from fedseq.training.chains import run_job
 from fedseq.training.examples import Examples
 from fedseq.training.jobs import Job, Task
-from fedseq.training.privacy import Mechanism, release_round, system_gaussian
 from fedseq.training.sgd import build
 
 SIZE = 5000  # parameters
@@ -27,9 +27,9 @@ def module() -> nn.Module:
 def task(privacy: Mechanism | None) -> Task:
     x = torch.randn(8, SIZE, generator=torch.Generator().manual_seed(1))
     data = Examples(x, x.sum(1, keepdim=True))
-    return Task(
-        module, data, [np.arange(4), np.arange(4, 8)], data, 0, loss=nn.functional.mse_loss, seed=3, privacy=privacy
-    )
+    policies = (PrivateVisits(privacy),) if privacy else ()
+    clients = [np.arange(4), np.arange(4, 8)]
+    return Task(module, data, clients, data, 0, loss=nn.functional.mse_loss, seed=3, policies=policies)
 
 
 def visit(privacy: Mechanism | None, algorithm: Algorithm | None = None, **changes: Any) -> tuple[Tensor, Any]:

@@ -10,9 +10,9 @@ import torch
 import fedseq
 from fedseq.basics.errors import FedSeqError
 from fedseq.options.resolve import resolve
+from fedseq.policies.attackers import attackers, poisoned, with_trigger
 from fedseq.simulation.attacks import Attack, number_of_attackers, parse_attack
 from fedseq.training.examples import Examples
-from fedseq.training.failures import attackers, poisoned, with_trigger
 
 
 @pytest.mark.parametrize(

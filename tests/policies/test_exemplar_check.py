@@ -13,15 +13,15 @@ import fedseq
 from fedseq.algorithms.base import FEDAVG
 from fedseq.basics.errors import FedSeqError
 from fedseq.options.resolve import resolve
+from fedseq.policies.attackers import Attackers, attackers
+from fedseq.policies.exemplar_check import Standing, Usual, Visit, claim, measure, reason_to_refuse, usual
+from fedseq.policies.gate import Gate, GateMemory, Note
 from fedseq.simulation.attacks import Attack
 from fedseq.training.chains import run_job
 from fedseq.training.evaluation import class_losses
 from fedseq.training.examples import Examples
-from fedseq.training.failures import attackers
-from fedseq.training.gate import GateMemory, Watch
 from fedseq.training.jobs import Job, Result, Task
 from fedseq.training.sgd import build
-from fedseq.training.standing import Standing, Usual, Visit, claim, measure, reason_to_refuse, usual
 
 OTHERS = Usual(efficiency=0.8, moved=1.0, surprise=0.0, spread=0.1)
 
@@ -76,9 +76,6 @@ def test_a_good_past_does_not_buy_a_visit_that_undoes_the_claim() -> None:
 def test_the_gate_remembers_through_json() -> None:
     memory = GateMemory((0.1, 0.2), 1, {3: Standing((0.1, 0.9), 1 / 3, 0.2, -0.1, 1.9)}, (Visit(1 / 7, 2.0, 0.1),))
     assert GateMemory.read(json.loads(json.dumps(memory.written()))) == memory
-    assert GateMemory((0.5,)).written() == {"changes": [0.5], "rejected_rounds": 0}  # as without the check
-    with pytest.raises((TypeError, ValueError)):
-        GateMemory.read({"changes": [], "rejected_rounds": 0, "standings": [[1, 2]]})
 
 
 def visited(attack: Attack, lr: float = 1e-3) -> Result:
@@ -87,20 +84,18 @@ def visited(attack: Attack, lr: float = 1e-3) -> Result:
     y = torch.arange(40) // 20
     exemplars = Examples(x, y)
     clients = [np.arange(20), np.arange(20, 40)]
-    task = Task(lambda: nn.Linear(5, 2), exemplars, clients, exemplars, 2, batch_size=64, exemplars=exemplars)
+    policies = (Attackers({0: attack}), Gate(20.0, exemplars))
+    task = Task(lambda: nn.Linear(5, 2), exemplars, clients, exemplars, 2, batch_size=64, policies=policies)
     model = build(task)
-    watch = Watch({0: Standing((1.0, 0.0)), 1: Standing((0.0, 1.0))}, None)
-    job = Job(
-        0, 0, 1, ((0, 0), (1, 0)), model.vector.clone(), FEDAVG, lr, largest_change=1e9, watch=watch,
-        attackers={0: attack},
-    )  # fmt: skip
+    note = Note(1e9, {0: Standing((1.0, 0.0)), 1: Standing((0.0, 1.0))})
+    job = Job(0, 0, 1, ((0, 0), (1, 0)), model.vector.clone(), FEDAVG, lr, notes={"gate": note})
     return run_job(task, model, job)
 
 
 @pytest.mark.parametrize(("factor", "efficiency"), [(1.0, 1.0), (-1.0, -1.0), (5.0, 0.2)])
 def test_a_plain_step_gains_what_its_length_promises(factor: float, efficiency: float) -> None:
     """f(w - r g) = f(w) - r |g|^2 + O(r^2) and |r g|^2 / r is r |g|^2; s times the step gains s, and has s^2."""
-    first, second = visited(Attack(factor=factor)).visits
+    first, second = visited(Attack(factor=factor)).learned["gate"].visits
     assert first.gained / first.moved == pytest.approx(efficiency, rel=0.02)
     assert second.gained / second.moved == pytest.approx(1.0, rel=0.02)
     assert abs(second.surprise) < 1e-5  # its examples are the exemplars, and it trained on them in one step

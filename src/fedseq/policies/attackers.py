@@ -1,8 +1,7 @@
-"""Simulated trouble: clients that drop out, that are too slow, that attack. All of it follows from the seed."""
+"""Simulated attackers: some clients falsify their data, or what they send. Who does follows from the seed."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -12,32 +11,45 @@ from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError
 from fedseq.options.config import Config
 from fedseq.simulation.attacks import Attack, number_of_attackers, parse_attack
-from fedseq.simulation.clock import Clock
 from fedseq.training.examples import Examples
+from fedseq.training.jobs import Job, Memory, Task
+from fedseq.training.policy import Policy, Train
+from fedseq.training.sgd import Trained
+from fedseq.training.weights import FlatModel
 
 
-class Skipped(NamedTuple):
-    """A hop that did not count, and why."""
+@dataclass(frozen=True)
+class Attackers(Policy):
+    """They do nothing in pre-training but train on the data that they have falsified."""
 
-    client: int
-    visit: int
-    reason: str
+    name = "attackers"
+    attacks: Mapping[int, Attack]  # by client
+    late_labels: Tensor | None = field(default=None, repr=False)  # of all examples, once attackers behave no more
+
+    def on_client(self, train: Train) -> Train:
+        def attacked(
+            task: Task, model: FlatModel, job: Job, client: int, visit: int, memory: Memory, before: Tensor
+        ) -> Trained:
+            attack = self.attacks.get(client)
+            if attack is None or job.purpose == "pretrain":
+                return train(task, model, job, client, visit, memory, before)
+            if self.late_labels is not None and job.round > attack.honest_rounds:
+                task = replace(task, train=replace(task.train, y=self.late_labels.to(task.device)))
+            trained = train(task, model, job, client, visit, memory, before)
+            if attack.factor != 1:
+                model.vector.copy_(before + attack.factor * (model.vector - before))
+            return trained if attack.loss is None else replace(trained, loss_sum=attack.loss * trained.seen)
+
+        return attacked
 
 
-def failing_hops(
-    config: Config, clock: Clock, round_: int, hops: Sequence[tuple[int, int]], sizes: Sequence[int]
-) -> tuple[Skipped, ...]:
-    """The hops of a chain that fail: the client drops out, or would miss the deadline."""
-    found = []
-    for client, visit in hops:
-        if (
-            config.client_dropout
-            and seeds.generator(config.seed, "dropout-hop", round_, client, visit).random() < config.client_dropout
-        ):
-            found.append(Skipped(client, visit, "dropout"))
-        elif config.deadline is not None and clock.hop(client, sizes[client]) > config.deadline:
-            found.append(Skipped(client, visit, "deadline"))
-    return tuple(found)
+def attacked(config: Config, task: Task) -> tuple[Task, Attackers]:
+    """The task with its data as attackers falsified it, and what they do to what they send."""
+    chosen = attackers(config, len(task.clients))
+    falsified = poisoned(config, task.train, task.clients, task.num_classes)
+    if honest_at_first(config):
+        return task, Attackers(chosen, falsified.y)
+    return replace(task, train=falsified), Attackers(chosen)
 
 
 def attackers(config: Config, num_clients: int) -> dict[int, Attack]:
