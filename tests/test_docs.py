@@ -1,5 +1,6 @@
 """Pages can be trusted: links lead somewhere, pictures say what they show, files and commands that are named exist."""
 
+import json
 import re
 import subprocess
 import sys
@@ -112,6 +113,12 @@ def test_the_reading_order_names_every_page() -> None:
     overviews = [page for page in DOCS if page.name == "README.md"]
     listed = {(overview.parent / target).resolve() for overview in overviews for target in targets(overview)}
     assert {str(page.relative_to(ROOT)) for page in set(DOCS) - listed} == {"docs/README.md", "docs/index.md"}
+
+
+def test_every_field_of_published_metrics_is_explained() -> None:
+    explained = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "run-folder.md").read_text()))
+    lines = [path.read_text().splitlines()[-1] for path in (ROOT / "results").rglob("metrics.jsonl")]
+    assert {field for line in lines for field in json.loads(line)} - explained == set()
 
 
 def test_the_api_page_has_every_public_name() -> None:
