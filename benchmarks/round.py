@@ -162,7 +162,7 @@ def visit(train: Examples, kernels: str, repeats: int = 15) -> float:
 
 def speedup(one: Cost, two: Cost) -> str:
     """By the clock, and by the CPU time of the busier worker, which other load on the machine does not distort."""
-    return f"{one.wall / two.wall:.2f}x by the clock, {one.cores / (two.parent + max(two.workers)):.2f}x by CPU time"
+    return f"{one.wall / two.wall:.2f}x by wall clock, {one.cores / (two.parent + max(two.workers)):.2f}x in CPU time"
 
 
 def table(train: Examples, test: Examples, count: int) -> Iterator[tuple[str, str]]:
@@ -178,7 +178,7 @@ def table(train: Examples, test: Examples, count: int) -> Iterator[tuple[str, st
     yield "the round at GEMM peak, by direct convolution", f"{limit:.1f} core-s"
     yield "a client's visit, kernels torch / fast", _ratio(visits["torch"], visits["fast"], "ms")
     yield "the round, FedAvg, 2 workers, kernels torch / fast", _ratio(by_torch.cores, cost.cores, "core-s")
-    yield "the same by the clock", _ratio(by_torch.wall, cost.wall, "s")
+    yield "the same, wall-clock time", _ratio(by_torch.wall, cost.wall, "s")
     yield "share of direct GEMM peak, torch / fast", f"{limit / by_torch.cores:.0%} / {limit / cost.cores:.0%}"
     yield "outside SGD and evaluation", f"{cost.parent / cost.cores:.1%} of the round's core-s"
     evaluated = {name: evaluation(train, test, name) for name in ("torch", "fast")}
