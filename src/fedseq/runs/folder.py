@@ -203,7 +203,7 @@ class RunFolder:
 
     def not_as_written(self, name: str) -> FedSeqError:
         path = self.path / name
-        what = "is not what the run wrote (or its checksum is damaged)" if path.exists() else "is gone"
+        what = f"is not what the run wrote (or its checksum in {SUMS} is damaged)" if path.exists() else "is gone"
         again = f"fedseq resume {shlex.quote(str(self.path))}"
         if not self.checkpoints.exists():
             remedy = "Put it back from a copy."

@@ -32,7 +32,7 @@ def publish(run: Run, seconds: Sequence[float], parent: Path) -> Path:
     place = new_folder(parent, _name(run))
     RunFolder(place).write_config(_wherever_computed(run.config))
     written = {
-        ENVIRONMENT: _environment(details),
+        ENVIRONMENT: {**_environment(details), "finished": run.finished},
         CLIENTS: {
             "examples": details.examples,
             "label_counts": details.label_counts,

@@ -22,6 +22,7 @@ from fedseq.runs.folder import (
     CONFIG,
     ENVIRONMENT,
     METRICS,
+    SUMS,
     SUPERCLIENTS,
     SUPERCLIENTS_FORM,
     TIMING,
@@ -61,7 +62,10 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        return self.has_weights and self.complete
+        """Complete, and it has a model; of a published copy its environment says so too."""
+        return self.complete and (
+            self.has_weights or (self.published and bool(self.details.environment.get("finished")))
+        )
 
     @property
     def published(self) -> bool:
@@ -148,9 +152,10 @@ class Details:
 
 
 def find_runs(parent: Path) -> list[Path]:
-    """Run folders at or below `parent`, oldest first."""
-    found = {path.parent for path in parent.glob(f"**/{CONFIG}")}
-    return sorted(found, key=lambda folder: ((folder / CONFIG).lstat().st_mtime_ns, str(folder)))
+    """Run folders at or below `parent`, oldest first; also what is left of one that has lost its config."""
+    dates = {path.parent: path.lstat().st_mtime_ns for name in (SUMS, CONFIG) for path in parent.glob(f"**/{name}")}
+    found = [folder for folder in dates if RunFolder(folder).holds_run or CONFIG in RunFolder(folder).sums()]
+    return sorted(found, key=lambda folder: (dates[folder], str(folder)))
 
 
 def read_all(paths: Iterable[Path]) -> list[Run | Broken]:
@@ -172,8 +177,10 @@ def broken(found: Iterable[Run | Broken]) -> list[Broken]:
 
 def read(folder: Path) -> Run | Broken:
     """The whole folder: what is damaged is found here, before anything is shown."""
-    if not RunFolder(folder).holds_run:
-        return Broken(folder, "there is no run in it." if folder.is_dir() else "there is no such folder.")
+    if not folder.is_dir():
+        return Broken(folder, "there is no such folder.")
+    if not RunFolder(folder).holds_run and CONFIG not in RunFolder(folder).sums():
+        return Broken(folder, "there is no run in it.")
     try:
         run = read_run(folder)
         _ = run.details
@@ -200,7 +207,7 @@ def read_run(folder: str | Path, to_continue: bool = False) -> Run:
     files = RunFolder(folder)
     if not folder.is_dir():
         raise FedSeqError(f"there is no run folder {folder}. List the ones you have with: fedseq ls")
-    if not files.holds_run:
+    if not files.holds_run and CONFIG not in files.sums():
         raise FedSeqError(f"{folder} is not a run folder: it has no {CONFIG}.")
     config = files.read_config(checked=not to_continue)
     return Run(folder, config, _read_lines(files, METRICS, RECORD, to_continue), files.wrote_model)
