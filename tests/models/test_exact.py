@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedseq.models.kernels import crop_flip, descend, exact
-from fedseq.training import augmentation
+from fedseq.training import examples
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 
@@ -92,10 +92,10 @@ def test_augmentation_is_the_same_with_and_without_the_kernel(shape, seed):
     random = torch.Generator().manual_seed(seed)
     x = torch.randint(0, 256, shape, dtype=torch.uint8, generator=random)
     x = x.contiguous(memory_format=torch.channels_last)
-    by_kernel = augmentation.crop_flip(x, np.random.default_rng(seed))
+    by_kernel = examples.crop_flip(x, np.random.default_rng(seed))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact, "library", lambda: None)
-        by_torch = augmentation.crop_flip(x, np.random.default_rng(seed))
+        by_torch = examples.crop_flip(x, np.random.default_rng(seed))
     assert torch.equal(by_kernel, by_torch)
 
 

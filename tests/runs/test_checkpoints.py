@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.runs.checkpoints import load_checkpoint, save_checkpoint
-from fedseq.runs.snapshots import Snapshot
+from fedseq.runs.checkpoints import Snapshot, load_checkpoint, save_checkpoint
 
 BLANK: dict[str, Any] = {
     "options": {}, "data": "", "algorithm": {}, "model": {}, "superclients": None,

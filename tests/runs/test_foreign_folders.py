@@ -14,8 +14,8 @@ import torch
 import fedseq
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
+from fedseq.runs.checkpoints import write_tensors
 from fedseq.runs.manifests import newest_evidence
-from fedseq.runs.tensor_files import write_tensors
 
 NOTES = """
 from pathlib import Path

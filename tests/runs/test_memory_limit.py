@@ -16,9 +16,7 @@ from torch import Tensor
 import fedseq
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.stopping import Interrupted
-from fedseq.runs.checkpoints import CheckpointWriter, load_checkpoint
-from fedseq.runs.snapshots import Snapshot
-from fedseq.runs.tensor_files import Stored
+from fedseq.runs.checkpoints import CheckpointWriter, Snapshot, Stored, load_checkpoint
 from fedseq.training.reporter import Quiet
 
 BLANK: dict[str, Any] = {

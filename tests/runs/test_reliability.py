@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 import fedseq
 from fedseq.cli import main
 from fedseq.options.config import OPTIONS
-from fedseq.runs import checkpoints, tensor_files
-from fedseq.runs.checkpoints import load_checkpoint, save_checkpoint
-from fedseq.runs.snapshots import Snapshot
+from fedseq.runs import checkpoints
+from fedseq.runs.checkpoints import Snapshot, load_checkpoint, save_checkpoint
 from fedseq.training.reporter import Quiet
 from helpers import FEDSEQ, files_of, start, wait_for
 
@@ -100,7 +99,7 @@ def _save_forever(folder: Path, shared: mmap.mmap) -> None:
         write(path, content)
         shared[0] = 0
 
-    checkpoints.write_atomically = tensor_files.write_atomically = flagged
+    checkpoints.write_atomically = flagged
     memory: dict[int, dict[str, torch.Tensor]] = {}
     for round_ in range(1, 250):
         memory[round_] = {"g": torch.full((50_000,), float(round_))}

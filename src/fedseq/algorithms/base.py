@@ -9,16 +9,13 @@ State is a flat dict of tensors, which is what a checkpoint holds. "weights" is 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.identity import plain
-
-if TYPE_CHECKING:
-    from fedseq.training.jobs import Result
 
 State = dict[str, Tensor]
 UploadAndMemory = tuple[Mapping[str, Tensor], dict[str, Tensor]]
@@ -38,6 +35,21 @@ class Hop:
     steps: int = 0
 
 
+class UnitResult(Protocol):
+    """What came of a unit, as far as an algorithm needs to know."""
+
+    @property
+    def index(self) -> int: ...  # of its slot
+    @property
+    def start(self) -> Tensor: ...
+    @property
+    def end(self) -> Tensor: ...
+    @property
+    def examples(self) -> int: ...  # held by the clients that were trained
+    @property
+    def uploads(self) -> Mapping[str, Tensor]: ...  # summed over the unit's clients
+
+
 @dataclass(frozen=True)
 class Setting:
     """What the server knows of the federation."""
@@ -52,7 +64,7 @@ def nothing(*_: Any) -> dict[str, Tensor]:
     return {}
 
 
-def keep(state: State, results: "Sequence[Result]", setting: Setting) -> State:
+def keep(state: State, results: Sequence[UnitResult], setting: Setting) -> State:
     return state
 
 
@@ -105,7 +117,7 @@ class Algorithm:
     # The model that units start from, where it is another than the server's.
     sent: Callable[[State], Tensor] = server_weights
     # After each round: what its results teach the server. Then models become one, weighted by their examples.
-    observe: "Callable[[State, Sequence[Result], Setting], State]" = keep
+    observe: Callable[[State, Sequence[UnitResult], Setting], State] = keep
     merge: Callable[[State, Sequence[Tensor], Sequence[float], Setting], State] = merge_weighted
     # Models that `merge` needs to keep its promise: with fewer, a run warns, and is the same run.
     least_models: int = field(default=1, compare=False)
@@ -154,7 +166,7 @@ def starts(algorithm: Algorithm, state: State, units: int) -> list[Tensor]:
     return [state.get(f"slot/{i}", sent) for i in range(units)]
 
 
-def aggregate(algorithm: Algorithm, state: State, results: "Sequence[Result]", setting: Setting, round: int) -> State:
+def aggregate(algorithm: Algorithm, state: State, results: Sequence[UnitResult], setting: Setting, round: int) -> State:
     """The state after a round; results come in the order of their jobs. Units that trained nobody do not count."""
     results = [result for result in results if result.examples]
     state = algorithm.observe(state, results, setting)

@@ -10,7 +10,6 @@ gradient. There g_k has no effect at all (so it does not matter that the code up
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,15 +19,13 @@ from fedseq.algorithms.base import (
     Hop,
     Setting,
     State,
+    UnitResult,
     UploadAndMemory,
     keep_no_memory,
     weighted_mean,
     with_mean_buffers,
 )
 from fedseq.basics.errors import FedSeqError
-
-if TYPE_CHECKING:
-    from fedseq.training.jobs import Result
 
 
 def feddyn(alpha: float = 0.1, official: bool = False) -> Algorithm:
@@ -64,7 +61,7 @@ def zero_h(weights: Tensor, setting: Setting) -> State:
     return {"h": torch.zeros_like(weights[: setting.num_parameters]), "client_mean": weights}
 
 
-def update_h(state: State, results: "Sequence[Result]", setting: Setting, alpha: float) -> State:
+def update_h(state: State, results: Sequence[UnitResult], setting: Setting, alpha: float) -> State:
     h = state["h"].clone()
     for result in results:
         h.sub_((result.end - result.start)[: len(h)], alpha=alpha / setting.num_clients)

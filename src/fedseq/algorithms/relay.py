@@ -8,16 +8,12 @@ to the model alone.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from fedseq.algorithms.base import Algorithm, Hop, Setting, State, UploadAndMemory, weighted_mean
+from fedseq.algorithms.base import Algorithm, Hop, Setting, State, UnitResult, UploadAndMemory, weighted_mean
 from fedseq.basics.errors import FedSeqError
-
-if TYPE_CHECKING:
-    from fedseq.training.jobs import Result
 
 
 def relay(momentum: float = 0.9, start: float = 0.0) -> Algorithm:
@@ -53,7 +49,7 @@ def send_velocity(state: State) -> dict[str, Tensor]:
     return {"velocity": state["velocity"]}
 
 
-def keep_share_of_velocity(state: State, results: "Sequence[Result]", setting: Setting, share: float) -> State:
+def keep_share_of_velocity(state: State, results: Sequence[UnitResult], setting: Setting, share: float) -> State:
     """What the next round's chains start with: a share of the mean of what this round's ended with."""
     if not results or not share:
         return state

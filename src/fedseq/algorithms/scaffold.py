@@ -7,16 +7,12 @@ The first round, where all variates are zero, is FedAvg. Models are averaged by 
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from fedseq.algorithms.base import Algorithm, Hop, Setting, State, UploadAndMemory
+from fedseq.algorithms.base import Algorithm, Hop, Setting, State, UnitResult, UploadAndMemory
 from fedseq.basics.errors import FedSeqError
-
-if TYPE_CHECKING:
-    from fedseq.training.jobs import Result
 
 
 def scaffold(option: int = 1) -> Algorithm:
@@ -66,7 +62,7 @@ def send_variate(state: State) -> dict[str, Tensor]:
     return {"c": state["c"]}
 
 
-def update_variate(state: State, results: "Sequence[Result]", setting: Setting) -> State:
+def update_variate(state: State, results: Sequence[UnitResult], setting: Setting) -> State:
     """c += sum(c_k+ - c_k) / K"""
     c = state["c"].clone()
     for result in results:

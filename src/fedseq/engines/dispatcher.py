@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from torch import Tensor
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.engines.parcels import forget_spare_pages
+from fedseq.engines.transfer import forget_spare_pages
 from fedseq.engines.worker import Batches, Reply, Request
 from fedseq.training.evaluation import Evaluation, fold, num_batches
 from fedseq.training.jobs import Job, Result, Task, never

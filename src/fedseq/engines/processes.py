@@ -30,8 +30,8 @@ from fedseq.algorithms.base import Algorithm
 from fedseq.basics.cores import usable_cores
 from fedseq.basics.errors import FedSeqError
 from fedseq.engines.dispatcher import Dispatcher
-from fedseq.engines.mailbox import Mailbox
 from fedseq.engines.serial import SerialEngine
+from fedseq.engines.transfer import Mailbox
 from fedseq.engines.worker import Reply, Request, serve
 from fedseq.options.config import Config
 from fedseq.training.jobs import Job, Result, Task, never

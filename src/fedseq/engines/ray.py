@@ -19,9 +19,9 @@ from torch import Tensor
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.engines.dispatcher import Dispatcher
-from fedseq.engines.parcels import as_array, lasting_copy, unpack
 from fedseq.engines.ray_cluster import connected
 from fedseq.engines.ray_worker import pack_for_ray, ship, work
+from fedseq.engines.transfer import as_array, lasting_copy, unpack
 from fedseq.engines.worker import Batches, Reply, Request, WorkerError
 from fedseq.training.jobs import Task
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedseq import __version__
 from fedseq.basics.errors import FedSeqError
-from fedseq.engines.parcels import TensorsApart, as_array, pack, unpack
+from fedseq.engines.transfer import TensorsApart, as_array, pack, unpack
 from fedseq.engines.worker import Reply, answer, caught, keep_freed_memory
 from fedseq.training.jobs import Task
 from fedseq.training.sgd import build, lay_out, one_thread

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedseq.basics.errors import FedSeqError, is_out_of_memory
 from fedseq.basics.processes import end_with_parent
-from fedseq.engines.mailbox import Mailbox
+from fedseq.engines.transfer import Mailbox
 from fedseq.training.chains import run_job
 from fedseq.training.evaluation import BatchSums, evaluate_batches
 from fedseq.training.jobs import Job, Result, Task

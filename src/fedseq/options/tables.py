@@ -359,8 +359,8 @@ PARTITIONS = Table("partition", {
 })
 
 AUGMENTATIONS = Table("augmentation", {
-    "crop-flip": Row("fedseq.training.augmentation:crop_flip"),
-    "none": Row("fedseq.training.augmentation:none"),
+    "crop-flip": Row("fedseq.training.examples:crop_flip"),
+    "none": Row("fedseq.training.examples:none"),
 })
 
 TRACKERS = Table("tracker", {

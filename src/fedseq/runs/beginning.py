@@ -18,11 +18,10 @@ from fedseq.grouping.superclients import form_superclients
 from fedseq.policies.privacy import budget, open_ledger
 from fedseq.runs.assembly import Parts
 from fedseq.runs.card import ModelCard
-from fedseq.runs.checkpoints import load_checkpoint, save_checkpoint
+from fedseq.runs.checkpoints import Snapshot, load_checkpoint, save_checkpoint
 from fedseq.runs.evidence import Evidence, RoundLog, damage
 from fedseq.runs.opening import OpenFolder
 from fedseq.runs.rounds import Setup, Unit, plan
-from fedseq.runs.snapshots import Snapshot
 from fedseq.training.jobs import Engine
 from fedseq.training.reporter import Reporter
 

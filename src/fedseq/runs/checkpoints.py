@@ -11,19 +11,23 @@ Memory that RAM has no room for is written to the very file that the next checkp
 then no manifest vouches for it: a run that is killed goes back to its last checkpoint, and writes it again.
 """
 
+import hashlib
 import json
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.files import write_atomically
+from fedseq.basics.files import hashed, read_plain, write_atomically
 from fedseq.runs.manifests import (
     FORMAT,
     Evidence,
@@ -33,9 +37,83 @@ from fedseq.runs.manifests import (
     of_another_version,
     read_manifest,
 )
-from fedseq.runs.snapshots import Snapshot
-from fedseq.runs.tensor_files import DamagedFile, Stored, read_tensors, write_tensors
 from fedseq.training.jobs import Memory
+
+
+@dataclass
+class Snapshot:
+    """A run after a complete round: all that it needs to go on."""
+
+    round: int
+    state: dict[str, Tensor]
+    memory: "Mapping[int, Memory | Stored]" = field(default_factory=dict)
+    changed: dict[int, int] = field(default_factory=dict)  # client -> round in which its memory last changed
+    kept: Mapping[str, Any] = field(default_factory=dict)  # the states of policies, by their names
+
+    def fits(self, initial: Mapping[str, Tensor]) -> bool:
+        """Whether it can be the state of a run that begins like this; rules may keep more than they begin with."""
+        return all(
+            name in self.state and (self.state[name].shape, self.state[name].dtype) == (tensor.shape, tensor.dtype)
+            for name, tensor in initial.items()
+        )
+
+
+class DamagedFile(Exception):  # noqa: N818 - whoever reads it decides what that means
+    """It is missing, or is not what was written."""
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
+    """Returns the digest without which the file cannot be read."""
+    content = save({key: tensor.detach().cpu().clone().contiguous() for key, tensor in tensors.items()})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_tensors(path: Path, digest: str, device: str) -> dict[str, Tensor]:
+    try:
+        if hashed(path).hexdigest() != digest:  # in pieces: a file in its place may be of any length
+            raise ValueError("its checksum is wrong" if path.exists() else "it is gone")
+        return {key: tensor.to(torch.device(device)) for key, tensor in load(read_plain(path, None)).items()}
+    except (OSError, ValueError, SafetensorError) as error:
+        raise DamagedFile(str(error)) from None
+
+
+@dataclass(frozen=True)
+class Stored(Mapping[str, Tensor]):
+    """A client's memory that lies in a file. It reads like the dict it stands for, and keeps nothing of what is read.
+
+    Sent to another process it becomes that dict, as the other may run where the file is not.
+    """
+
+    path: Path
+    digest: str
+    names: tuple[str, ...]
+    device: str
+
+    def load(self) -> dict[str, Tensor]:
+        try:
+            return read_tensors(self.path, self.digest, self.device)
+        except DamagedFile as error:
+            raise FedSeqError(
+                f"{self.path}, where a client's memory was kept, is damaged: {error}. "
+                "Resume the run: it goes on from a checkpoint that does without this file, if there is one."
+            ) from None
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.names:  # whoever asks for what is not there need not read the rest
+            raise KeyError(name)
+        return self.load()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self.load(),)
+
 
 KEPT = 2
 POLICY = "policy:"

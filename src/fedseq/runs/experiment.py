@@ -19,13 +19,12 @@ from fedseq.policies.stopping import Stopping
 from fedseq.runs.assembly import Parts, initial_weights, named_parts
 from fedseq.runs.beginning import begin_or_continue
 from fedseq.runs.card import card_of
-from fedseq.runs.checkpoints import CheckpointWriter
+from fedseq.runs.checkpoints import CheckpointWriter, Snapshot
 from fedseq.runs.evidence import RoundLog, identity
 from fedseq.runs.notebook import default_reporter
 from fedseq.runs.opening import OpenFolder, open_folder, reopen_folder
 from fedseq.runs.reading import Run
 from fedseq.runs.rounds import Round, Setup, final_model, rounds
-from fedseq.runs.snapshots import Snapshot
 from fedseq.tracking import check_installed, tracked
 from fedseq.training import weights
 from fedseq.training.jobs import Engine, Task

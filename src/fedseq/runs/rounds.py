@@ -16,7 +16,7 @@ from fedseq.algorithms.base import Algorithm, Setting, State, aggregate, models_
 from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError
 from fedseq.options.config import Config
-from fedseq.runs.snapshots import Snapshot
+from fedseq.runs.checkpoints import Snapshot
 from fedseq.training.evaluation import client_spread
 from fedseq.training.jobs import Engine, Job, Memory, PendingEvaluation, Result, chain_hops, never
 from fedseq.training.policy import Plan, Policy

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedseq.engines.mailbox import Mailbox
+from fedseq.engines.transfer import Mailbox
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memfd is Linux's")
 
