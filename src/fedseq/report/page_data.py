@@ -19,9 +19,9 @@ from fedseq.report.convergence import (
     crossing_text,
     find_bound,
 )  # fmt: skip
-from fedseq.report.costs import AS_RECORDED, Costs, Spent, describe_clients, human_bytes, human_seconds
-from fedseq.report.series import Series, Stat, command, stat
-from fedseq.report.tables import epsilon_text, is_private
+from fedseq.report.costs import AS_RECORDED, Costs, Spent, describe_clients
+from fedseq.report.series import Series, command
+from fedseq.report.tables import cells_of, is_private
 from fedseq.runs.reading import Broken, Details, Run, broken, readable
 from fedseq.simulation.clock import WhatIf
 
@@ -119,53 +119,19 @@ def _series(row: ComparisonRow, costs: Mapping[Path, Costs], private: bool) -> d
 
 def _cells(row: ComparisonRow, private: bool) -> list[dict[str, Any]]:
     """The row of the convergence table: what is shown, and what it is sorted by."""
-    series = row.series
-    nothing = _cell("-", None)
-    cells = [
-        _cell(series.title, series.label),
-        _stat(row.final, lambda value: f"{value:.2%}"),
-        _cell(series.rounds_text(), max(run.rounds for run in series.runs)),
-        _cell(str(len(series.runs)), len(series.runs)),
-        *([_epsilon(series.epsilon())] if private else []),
-    ]
-    for crossing, factor in zip(row.crossings, row.speedups, strict=True):
-        if series.central:
-            cells += [nothing] * 3
-            continue
-        for values in (crossing.first, crossing.smooth):
-            reached = stat(values)
-            cells.append(_cell(crossing_text(values, series.runs), reached.mean if reached else None))
-        cells.append(_cell(str(factor), factor.factor) if factor else nothing)
-    return cells
+    targets = SHARES if row.crossings else ()
+    names = ["title", "final", "rounds", "seeds", *(["epsilon"] if private else [])]
+    return _picked(row, [*names, *(f"{name} {share}" for share in targets for name in ("first", "smooth", "speedup"))])
 
 
 def _costs(row: ComparisonRow, private: bool, share: float = 0.8) -> list[dict[str, Any]]:
-    at = SHARES.index(share)
-    crossing, factor = row.crossings[at], row.time_speedups[at]
-    reached = stat(crossing.first)
-    return [
-        _cell(row.label, row.label),
-        _cell(crossing_text(crossing.first, row.series.runs), reached.mean if reached else None),
-        _stat(crossing.updates, lambda value: f"{value:,.0f}"),
-        _stat(crossing.bytes, human_bytes, spread=False),
-        _stat(crossing.seconds, human_seconds, spread=False),
-        _cell(str(factor), factor.factor) if factor else _cell("-", None),
-        *([_epsilon(crossing.epsilon)] if private else []),
-    ]
+    names = ("first", "updates", "bytes", "seconds", "time speedup", *(["epsilon"] if private else []))
+    return _picked(row, ["label", *(f"{name} {share}" for name in names)])
 
 
-def _cell(text: str, value: float | str | None) -> dict[str, Any]:
-    return {"text": text, "sort": value}
-
-
-def _epsilon(found: Stat | None) -> dict[str, Any]:
-    return _cell(epsilon_text(found), found.mean if found else None)
-
-
-def _stat(found: Stat | None, show: Any, spread: bool = True) -> dict[str, Any]:
-    if found is None:
-        return _cell("-", None)
-    return _cell(found.text(show) if spread else show(found.mean), found.mean)
+def _picked(row: ComparisonRow, names: Sequence[str]) -> list[dict[str, Any]]:
+    cells = cells_of(row)
+    return [{"text": cells[name].text, "sort": cells[name].value} for name in names]
 
 
 def _run(run: Run, label: str) -> dict[str, Any]:

@@ -17,7 +17,54 @@ from fedseq.report.series import Series, Stat, make_series, stat
 from fedseq.runs.reading import Broken, Run
 
 FAIRNESS = "client_worst_decile"
+CLIENT_MEASURES = ("client_mean", FAIRNESS)
 SHOWN = 10  # combinations of a sweep's options
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str = "-"
+    value: float | str | None = None  # in full; what a page sorts by
+
+
+def cells_of(row: ComparisonRow) -> dict[str, Cell]:
+    """All that the tables, the csv and the page tell of a series, by name; of targets as "first 0.8"."""
+    series, runs = row.series, row.series.runs
+    found = {
+        "title": Cell(series.title, series.label),
+        "label": Cell(row.label, row.label),
+        "seeds": Cell(str(len(runs)), len(runs)),
+        "rounds": Cell(series.rounds_text(), max(run.rounds for run in runs)),
+        "final": _mean(row.final, "{:.2%}".format),
+        **{name: _mean(series.final_of(name), "{:.2%}".format) for name in CLIENT_MEASURES},
+        "epsilon": _mean(series.epsilon(), "{:.2f}".format),
+        "updates": Cell() if series.central else Cell(f"{row.updates:,.0f}", row.updates),
+    }
+    for at, crossing in enumerate(row.crossings):
+        factor, time_factor = row.speedups[at], row.time_speedups[at]
+        told = {
+            "first": _reached(crossing.first, runs),
+            "smooth": _reached(crossing.smooth, runs),
+            "speedup": Cell(str(factor), factor.factor) if factor else Cell(),
+            "updates": _mean(crossing.updates, "{:,.0f}".format),
+            "bytes": Cell(human_bytes(crossing.bytes.mean), crossing.bytes.mean) if crossing.bytes else Cell(),
+            "seconds": Cell(human_seconds(crossing.seconds.mean), crossing.seconds.mean)
+            if crossing.seconds
+            else Cell(),
+            "time speedup": Cell(str(time_factor), time_factor.factor) if time_factor else Cell(),
+            "epsilon": _mean(crossing.epsilon, "{:.2f}".format),
+        }
+        found |= {f"{name} {SHARES[at]}": Cell() if series.central else cell for name, cell in told.items()}
+    return found
+
+
+def _mean(found: Stat | None, show: Callable[[float], str], spread: bool = True) -> Cell:
+    return Cell(found.text(show) if spread else show(found.mean), found.mean) if found else Cell()
+
+
+def _reached(crossings: Sequence[int | None], runs: Sequence[Run]) -> Cell:
+    reached = stat(crossings)
+    return Cell(crossing_text(crossings, runs), reached.mean if reached else None)
 
 
 def comparison_table(
@@ -26,115 +73,77 @@ def comparison_table(
     broken: Sequence[Broken] = (),
     diverged: Collection[Path] = (),
 ) -> TextTable:
-    """Rounds to the targets and speedups. `diverged` are the folders of runs that did, of which nothing is told."""
-    seeds = max((len(row.series.runs) for row in rows), default=1) > 1
-    clients = any(row.series.final_of("client_mean") for row in rows)
-    private = is_private(rows)
-    columns = ["algorithm", *(["seeds"] if seeds else []), "rounds", "final accuracy"]
-    columns += ["mean over clients", "worst decile"] if clients else []
-    columns += ["epsilon"] if private else []
-    columns.append("client updates")
+    """Rounds to the targets and speedups. Runs in `diverged`, which holds their folders, are listed without results."""
+    columns = {"title": "algorithm", "seeds": "seeds", "rounds": "rounds", "final": "final accuracy"}
+    if max((len(row.series.runs) for row in rows), default=1) == 1:
+        del columns["seeds"]
+    if any(row.series.final_of("client_mean") for row in rows):
+        columns |= {"client_mean": "mean over clients", "client_worst_decile": "worst decile"}
+    columns |= {"epsilon": "epsilon"} if is_private(rows) else {}
+    columns["updates"] = "client updates"
     if bound:
-        columns += [f"to {share:.0%} = {share * bound.accuracy:.1%}" for share in SHARES]
-        columns.append("speedup at " + " / ".join(f"{share:.0%}" for share in SHARES))
+        columns |= {f"first {share}": f"to {share:.0%} = {share * bound.accuracy:.1%}" for share in SHARES}
+        columns["speedups"] = "speedup at " + " / ".join(f"{share:.0%}" for share in SHARES)
     lines = []
     for row in rows:
+        cells = {name: cell.text for name, cell in cells_of(row).items()}
+        if row.crossings:
+            factors = " / ".join(cells[f"speedup {share}"] for share in SHARES)
+            cells["speedups"] = "-" if row.series.central else factors
         if any(run.folder in diverged for run in row.series.runs):
-            cells = _diverged_cells(row, seeds)
-            lines.append(cells + ["-"] * (len(columns) - len(cells)))
-        else:
-            lines.append(_cells(row, seeds, clients, private))
-    for folder in broken:
-        cells = [str(folder.folder), *([""] if seeds else []), "unreadable"]
-        lines.append(cells + [""] * (len(columns) - len(cells)))
+            label = row.label.removesuffix(" (unfinished)")  # as it would be after any number of further rounds
+            cells = {"title": label, "seeds": cells["seeds"], "rounds": cells["rounds"], "final": "diverged"}
+        lines.append([cells.get(name, "-") for name in columns])
+    for one in broken:
+        cells = {"title": str(one.folder), "rounds": "unreadable"}
+        lines.append([cells.get(name, "") for name in columns])
     caption = f"targets are shares of {bound.accuracy:.2%} ({bound.source})" if bound else ""
-    return TextTable(columns, lines, caption=caption)
+    return TextTable([*columns.values()], lines, caption=caption)
 
 
 def is_private(rows: Sequence[ComparisonRow]) -> bool:
     return any(row.series.epsilon() for row in rows)
 
 
-def _diverged_cells(row: ComparisonRow, seeds: bool) -> list[str]:
-    label = row.label.removesuffix(" (unfinished)")  # as it would be after any number of further rounds
-    return [label, *([str(len(row.series.runs))] if seeds else []), row.series.rounds_text(), "diverged"]
-
-
-def _cells(row: ComparisonRow, seeds: bool, clients: bool, private: bool) -> list[str]:
-    series = row.series
-    cells = [
-        series.title,
-        *([str(len(series.runs))] if seeds else []),
-        series.rounds_text(),
-        _percent(row.final),
-        *(_percent(series.final_of(name)) for name in ("client_mean", "client_worst_decile") if clients),
-        *([epsilon_text(series.epsilon())] if private else []),
-        "-" if series.central else f"{row.updates:,.0f}",
-        *("-" if series.central else crossing_text(crossing.first, series.runs) for crossing in row.crossings),
-    ]
-    if row.crossings:
-        cells.append("-" if series.central else " / ".join(str(factor or "-") for factor in row.speedups))
-    return cells
-
-
-def _percent(found: Stat | None) -> str:
-    return found.text(lambda value: f"{value:.2%}") if found else "-"
-
-
-def epsilon_text(found: Stat | None) -> str:
-    return found.text(lambda value: f"{value:.2f}") if found else "-"
-
-
 def cost_table(rows: Sequence[ComparisonRow], clients: str, share: float = 0.8) -> TextTable:
     """The second axis: what the same target costs in updates, bytes, time and privacy, and the stricter crossing."""
-    at, private = SHARES.index(share), is_private(rows)
     shares = " / ".join(f"{share:.0%}" for share in SHARES)
-    columns = ["algorithm", f"mean of {WINDOW} evaluations to {shares}", f"client updates to {share:.0%}", "bytes",
-               "simulated time", "speedup in time", *(["epsilon"] if private else [])]  # fmt: skip
+    columns = {"updates": f"client updates to {share:.0%}", "bytes": "bytes", "seconds": "simulated time",
+               "time speedup": "speedup in time", **({"epsilon": "epsilon"} if is_private(rows) else {})}  # fmt: skip
     lines = []
     for row in rows:
-        if row.series.central or not row.crossings:
-            continue
-        crossing = row.crossings[at]
-        lines.append([
-            row.label,
-            " / ".join(crossing_text(one.smooth, row.series.runs) for one in row.crossings),
-            crossing.updates.text(lambda value: f"{value:,.0f}") if crossing.updates else "-",
-            human_bytes(crossing.bytes.mean) if crossing.bytes else "-",
-            human_seconds(crossing.seconds.mean) if crossing.seconds else "-",
-            str(row.time_speedups[at] or "-"),
-            *([epsilon_text(crossing.epsilon)] if private else []),
-        ])  # fmt: skip
-    return TextTable(columns, lines, caption=f"simulated time: {clients}")
+        if not row.series.central and row.crossings:
+            cells = cells_of(row)
+            smooth = " / ".join(cells[f"smooth {share}"].text for share in SHARES)
+            lines.append([row.label, smooth, *(cells[f"{name} {share}"].text for name in columns)])
+    head = ["algorithm", f"mean of {WINDOW} evaluations to {shares}", *columns.values()]
+    return TextTable(head, lines, caption=f"simulated time: {clients}")
 
 
 def comparison_csv(rows: Sequence[ComparisonRow]) -> str:
     """A line for each series and target, numbers in full; a series without targets has one line."""
     lines: list[dict[str, Any]] = []
     for row in rows:
-        series, crossings = row.series, zip(SHARES, row.crossings, row.speedups, row.time_speedups, strict=False)
-        final = row.final
+        series, cells, final, spent = row.series, cells_of(row), row.final, row.series.epsilon()
         head = {
             "dataset": series.config.dataset, "algorithm": series.config.algorithm, "label": series.label,
-            "seeds": len(series.runs), "finished": str(series.finished).lower(),
-            "rounds": max(run.rounds for run in series.runs),
-            "final_accuracy": final.mean if final else None, "final_accuracy_std": final.std if final else None,
+            "seeds": len(series.runs), "finished": str(series.finished).lower(), "rounds": cells["rounds"].value,
+            "final_accuracy": cells["final"].value, "final_accuracy_std": final.std if final else None,
         }  # fmt: skip
-        for name in ("client_mean", "client_worst_decile"):
-            head |= {name: found.mean} if (found := series.final_of(name)) else {}
-        head |= {"epsilon": spent.mean, "epsilon_std": spent.std} if (spent := series.epsilon()) else {}
+        head |= {name: cells[name].value for name in CLIENT_MEASURES if cells[name].value is not None}
+        head |= {"epsilon": spent.mean, "epsilon_std": spent.std} if spent else {}
         if not row.crossings:
             lines.append(head)
-        for share, crossing, speedup, time_speedup in crossings:
+        for share, crossing, speedup in zip(SHARES, row.crossings, row.speedups, strict=False):
             first = stat(crossing.first)
             means = {"round": first, "round_mean_of_5": stat(crossing.smooth), "client_updates": crossing.updates,
                      "bytes": crossing.bytes, "simulated_seconds": crossing.seconds}  # fmt: skip
             lines.append({
                 **head, "share": share, "target": crossing.target, "runs_there": first.count if first else 0,
                 **{name: found.mean if found else None for name, found in means.items()},
-                "speedup": speedup.factor if speedup else None,
+                "speedup": cells[f"speedup {share}"].value,
                 "speedup_at_least": str(speedup.at_least).lower() if speedup else None,
-                "time_speedup": time_speedup.factor if time_speedup else None,
+                "time_speedup": cells[f"time speedup {share}"].value,
                 **({"target_epsilon": crossing.epsilon.mean} if crossing.epsilon else {}),
             })  # fmt: skip
     names = list(dict.fromkeys(name for line in lines for name in line))
