@@ -22,49 +22,49 @@ SHOWN = 10  # combinations of a sweep's options
 
 
 @dataclass(frozen=True)
-class Cell:
+class Shown:
     text: str = "-"
     value: float | str | None = None  # in full; what a page sorts by
 
 
-def cells_of(row: ComparisonRow) -> dict[str, Cell]:
+def cells_of(row: ComparisonRow) -> dict[str, Shown]:
     """All that the tables, the csv and the page tell of a series, by name; of targets as "first 0.8"."""
     series, runs = row.series, row.series.runs
     found = {
-        "title": Cell(series.title, series.label),
-        "label": Cell(row.label, row.label),
-        "seeds": Cell(str(len(runs)), len(runs)),
-        "rounds": Cell(series.rounds_text(), max(run.rounds for run in runs)),
+        "title": Shown(series.title, series.label),
+        "label": Shown(row.label, row.label),
+        "seeds": Shown(str(len(runs)), len(runs)),
+        "rounds": Shown(series.rounds_text(), max(run.rounds for run in runs)),
         "final": _mean(row.final, "{:.2%}".format),
         **{name: _mean(series.final_of(name), "{:.2%}".format) for name in CLIENT_MEASURES},
         "epsilon": _mean(series.epsilon(), "{:.2f}".format),
-        "updates": Cell() if series.central else Cell(f"{row.updates:,.0f}", row.updates),
+        "updates": Shown() if series.central else Shown(f"{row.updates:,.0f}", row.updates),
     }
     for at, crossing in enumerate(row.crossings):
         factor, time_factor = row.speedups[at], row.time_speedups[at]
         told = {
             "first": _reached(crossing.first, runs),
             "smooth": _reached(crossing.smooth, runs),
-            "speedup": Cell(str(factor), factor.factor) if factor else Cell(),
+            "speedup": Shown(str(factor), factor.factor) if factor else Shown(),
             "updates": _mean(crossing.updates, "{:,.0f}".format),
-            "bytes": Cell(human_bytes(crossing.bytes.mean), crossing.bytes.mean) if crossing.bytes else Cell(),
-            "seconds": Cell(human_seconds(crossing.seconds.mean), crossing.seconds.mean)
+            "bytes": Shown(human_bytes(crossing.bytes.mean), crossing.bytes.mean) if crossing.bytes else Shown(),
+            "seconds": Shown(human_seconds(crossing.seconds.mean), crossing.seconds.mean)
             if crossing.seconds
-            else Cell(),
-            "time speedup": Cell(str(time_factor), time_factor.factor) if time_factor else Cell(),
+            else Shown(),
+            "time speedup": Shown(str(time_factor), time_factor.factor) if time_factor else Shown(),
             "epsilon": _mean(crossing.epsilon, "{:.2f}".format),
         }
-        found |= {f"{name} {SHARES[at]}": Cell() if series.central else cell for name, cell in told.items()}
+        found |= {f"{name} {SHARES[at]}": Shown() if series.central else cell for name, cell in told.items()}
     return found
 
 
-def _mean(found: Stat | None, show: Callable[[float], str], spread: bool = True) -> Cell:
-    return Cell(found.text(show) if spread else show(found.mean), found.mean) if found else Cell()
+def _mean(found: Stat | None, show: Callable[[float], str], spread: bool = True) -> Shown:
+    return Shown(found.text(show) if spread else show(found.mean), found.mean) if found else Shown()
 
 
-def _reached(crossings: Sequence[int | None], runs: Sequence[Run]) -> Cell:
+def _reached(crossings: Sequence[int | None], runs: Sequence[Run]) -> Shown:
     reached = stat(crossings)
-    return Cell(crossing_text(crossings, runs), reached.mean if reached else None)
+    return Shown(crossing_text(crossings, runs), reached.mean if reached else None)
 
 
 def comparison_table(
