@@ -39,7 +39,7 @@ from attack_tables import (
 from fedseq.options.resolve import resolve
 from fedseq.policies.attackers import with_trigger
 from fedseq.report.costs import run_costs
-from fedseq.runs.assembly import named_parts
+from fedseq.rounds.prepare import named_parts
 from fedseq.runs.publishing import publish
 from fedseq.training.evaluation import predict
 from fedseq.training.reporter import QUIET

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from fedseq.algorithms.base import Hop, UploadAndMemory
+from fedseq.api.experiment import execute
 from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli.console import make_console, print_table
@@ -34,8 +35,7 @@ from fedseq.options.config import Config
 from fedseq.options.resolve import resolve
 from fedseq.privacy.gaussian import least
 from fedseq.report.formats import TextTable
-from fedseq.runs.assembly import named_parts
-from fedseq.runs.experiment import execute
+from fedseq.rounds.prepare import named_parts
 from fedseq.training.chains import run_job
 from fedseq.training.jobs import Job, Result, Task, never
 from fedseq.training.reporter import QUIET, Reporter

@@ -19,14 +19,14 @@ import numpy as np
 import torch
 
 from fedseq import algorithms
+from fedseq.api.experiment import execute
 from fedseq.data import load_dataset
 from fedseq.engines.processes import ProcessEngine
 from fedseq.engines.worker import keep_freed_memory
 from fedseq.models import model_factory
 from fedseq.options.config import Config
 from fedseq.options.resolve import resolve
-from fedseq.runs.assembly import prepare
-from fedseq.runs.experiment import execute
+from fedseq.rounds.prepare import prepare
 from fedseq.training.chains import run_job
 from fedseq.training.examples import Examples
 from fedseq.training.jobs import Job, Task

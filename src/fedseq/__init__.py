@@ -15,12 +15,12 @@ TYPE_CHECKING = False  # importing `typing` takes longer than all else here
 if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` says the same to Python
     from fedseq import algorithms
     from fedseq.algorithms import Algorithm, Hop, Setting
+    from fedseq.api.experiment import resume, run
+    from fedseq.api.federate import federate, federate_indexed
+    from fedseq.api.own_data import federate_by
     from fedseq.options.config import Config
-    from fedseq.runs.bring_your_own import federate, federate_indexed
-    from fedseq.runs.experiment import resume, run
-    from fedseq.runs.own_data import federate_by
-    from fedseq.runs.prediction import load_model
     from fedseq.runs.reading import Run, read_run
+    from fedseq.using.predict import load_model
 
 __version__ = "0.1.0"
 
@@ -32,9 +32,9 @@ __all__ = [
 _HOMES = {
     "Algorithm": "algorithms", "Hop": "algorithms", "Setting": "algorithms", "algorithms": "",
     "Config": "options.config",
-    "federate": "runs.bring_your_own", "federate_indexed": "runs.bring_your_own", "federate_by": "runs.own_data",
-    "resume": "runs.experiment", "run": "runs.experiment",
-    "load_model": "runs.prediction",
+    "federate": "api.federate", "federate_indexed": "api.federate", "federate_by": "api.own_data",
+    "resume": "api.experiment", "run": "api.experiment",
+    "load_model": "using.predict",
     "Run": "runs.reading", "read_run": "runs.reading",
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ from fedseq.data.dataset import Wanted, silent
 from fedseq.data.from_packages import SMARTWATCH_FILE, VOWELS_FILES
 from fedseq.options.datasets import CATALOG
 from fedseq.options.resolve import resolve
-from fedseq.runs.assembly import deal, read_dataset
+from fedseq.rounds.prepare import deal, read_dataset
 from fedseq.training.reporter import QUIET
 
 from .builders import Trap

@@ -14,7 +14,7 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.data.columns import column_values
 from fedseq.data.dataset import Dataset
 from fedseq.options.resolve import resolve
-from fedseq.runs.assembly import deal, read_dataset
+from fedseq.rounds.prepare import deal, read_dataset
 from fedseq.training.reporter import QUIET
 
 from .builders import encode

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fedseq.algorithms.base import FEDAVG, Algorithm, Hop
+from fedseq.api.experiment import run
 from fedseq.basics.errors import FedSeqError
 from fedseq.engines.dispatcher import DEATHS_PER_REQUEST
 from fedseq.engines.processes import ProcessEngine, open_processes
@@ -23,7 +24,6 @@ from fedseq.engines.serial import SerialEngine
 from fedseq.engines.worker import WorkerError
 from fedseq.options.resolve import resolve
 from fedseq.options.tables import AVERAGES, LOCAL_RULES, SERVER_RULES
-from fedseq.runs.experiment import run
 from fedseq.training.examples import Examples
 from fedseq.training.jobs import Job, Result, Task
 from fedseq.training.sgd import build

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fedseq.api.experiment import resume, run
 from fedseq.basics.errors import FedSeqError, is_out_of_memory
 from fedseq.cli import main
 from fedseq.engines import processes
 from fedseq.engines.processes import ProcessEngine
 from fedseq.engines.serial import SerialEngine
-from fedseq.runs.experiment import resume, run
 from fedseq.training.jobs import Job, Result, Task
 from fedseq.training.sgd import build
 from helpers import children_of, files_of, is_running, start, wait_for

@@ -19,11 +19,11 @@ from torch.nn.functional import cross_entropy
 
 from fedseq.algorithms.base import Algorithm
 from fedseq.algorithms.feddyn import feddyn
+from fedseq.api.experiment import resume, run
 from fedseq.basics.errors import FedSeqError
 from fedseq.engines import dispatcher
 from fedseq.engines.serial import SerialEngine
 from fedseq.engines.worker import WorkerError
-from fedseq.runs.experiment import resume, run
 from fedseq.training.jobs import Job, Result, Task
 from fedseq.training.sgd import build
 from fitting import that_fit

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from fedseq.api.experiment import resume, run
 from fedseq.basics.errors import FedSeqError
 from fedseq.options.resolve import resolve
-from fedseq.runs.experiment import resume, run
 from helpers import files_of, is_running, start, wait_for
 
 from .test_engines import shared_files

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedseq.api.experiment import execute
 from fedseq.engines import SerialEngine
 from fedseq.options.config import Config
 from fedseq.options.resolve import resolve
-from fedseq.runs.assembly import named_parts
-from fedseq.runs.experiment import execute
+from fedseq.rounds.prepare import named_parts
 from fedseq.training.jobs import Job, Result, never
 from fedseq.training.reporter import QUIET
 from flower.federations import Running

@@ -9,7 +9,7 @@ import pytest
 from fedseq import FedSeqError
 from fedseq.data import load_dataset
 from fedseq.flower.apps.settings import Settings
-from fedseq.runs.prediction import evaluate_run, load_model, predict_run
+from fedseq.using.predict import evaluate_run, load_model, predict_run
 from flower.expected import OPTIONS, checksum, lines, on_one_machine, use_client
 from flower.federations import running
 

@@ -14,7 +14,7 @@ from fedseq.flower.apps.messages import DataFacts, Refused
 from fedseq.flower.apps.post import Post
 from fedseq.flower.apps.roster import Roster
 from fedseq.options.resolve import resolve
-from fedseq.runs.assembly import assemble
+from fedseq.rounds.prepare import assemble
 
 from .grids import Nodes
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from fedseq import run
-from fedseq.runs.prediction import evaluate_run
+from fedseq.using.predict import evaluate_run
 from flower.expected import NODES, OPTIONS, checksum, lines, on_one_machine
 from flower.federations import Running, running
 

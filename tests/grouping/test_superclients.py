@@ -16,7 +16,7 @@ from fedseq.grouping import quality
 from fedseq.grouping.pretraining import classifier_layers, estimate, pretrain, similarity
 from fedseq.grouping.superclients import criterion_of, default_min_samples, form_superclients
 from fedseq.options.resolve import resolve
-from fedseq.runs.assembly import named_parts
+from fedseq.rounds.prepare import named_parts
 from fedseq.training.reporter import QUIET, Quiet
 from fedseq.training.sgd import build
 from fedseq.training.weights import flatten

@@ -13,8 +13,8 @@ import fedseq
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.stopping import Interrupted
 from fedseq.cli import main
-from fedseq.runs.prediction import evaluate_run, predict_run
 from fedseq.training.reporter import Quiet
+from fedseq.using.predict import evaluate_run, predict_run
 
 SHORT = {
     "dataset": "digits", "algorithm": "fedseq", "pretrain_epochs": 1, "num_clients": 20, "rounds": 3,

@@ -8,7 +8,7 @@ import torch
 
 from fedseq import FedSeqError
 from fedseq.options.resolve import resolve
-from fedseq.runs.assembly import named_parts, split_test
+from fedseq.rounds.prepare import named_parts, split_test
 from fedseq.training.examples import Examples
 from fedseq.training.reporter import QUIET
 

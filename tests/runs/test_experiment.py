@@ -13,8 +13,8 @@ import fedseq
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.stopping import Interrupted
 from fedseq.options.resolve import resolve
-from fedseq.runs.assembly import named_parts
-from fedseq.runs.beginning import units_per_round
+from fedseq.rounds.prepare import named_parts
+from fedseq.rounds.start import units_per_round
 from fedseq.runs.reading import read_run
 from fedseq.training.reporter import Quiet
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fedseq.options.resolve import resolve
-from fedseq.runs.rounds import learning_rate
+from fedseq.rounds.loop import learning_rate
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from fedseq.cli import main
 from fedseq.engines.serial import SerialEngine
 from fedseq.flower.apps.settings import resolve_federation
 from fedseq.options.resolve import resolve
-from fedseq.runs.assembly import named_parts
+from fedseq.rounds.prepare import named_parts
 from fedseq.training.evaluation import client_spread
 from fedseq.training.reporter import QUIET
 from fedseq.training.sgd import build

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 import fedseq
 from fedseq import FedSeqError
 from fedseq.cli import main
-from fedseq.runs.export import export_run
-from fedseq.runs.prediction import evaluate_run, load_trained, predict_run
+from fedseq.using.export import export_run
+from fedseq.using.predict import evaluate_run, load_trained, predict_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 CLASSES = ("cat", "dog", "owl")

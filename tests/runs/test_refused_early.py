@@ -12,10 +12,10 @@ from torch import nn
 
 import fedseq
 from fedseq import FedSeqError
+from fedseq.api.experiment import execute
 from fedseq.cli import main
 from fedseq.options.resolve import resolve
-from fedseq.runs.assembly import named_parts
-from fedseq.runs.experiment import execute
+from fedseq.rounds.prepare import named_parts
 from fedseq.runs.reading import read_run
 from fedseq.training.reporter import QUIET
 

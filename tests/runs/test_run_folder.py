@@ -11,7 +11,8 @@ import pytest
 
 import fedseq
 from fedseq.basics.errors import FedSeqError
-from fedseq.runs import assembly, folder, reading
+from fedseq.rounds import prepare as assembly
+from fedseq.runs import folder, reading
 from fedseq.runs.folder import RunFolder
 from fedseq.training.jobs import Task
 

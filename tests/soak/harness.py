@@ -36,7 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "fedseqinter": {"grouping": "random"},
 }
 ALIKE = {"checkpoint_every": 2, "num_clients": 30, "model": "mlp"}
-WARM = ["fedseq.cli.run", "fedseq.cli.resume", "fedseq.runs.experiment", "fedseq.engines.processes", "sklearn.datasets"]
+WARM = ["fedseq.cli.run", "fedseq.cli.resume", "fedseq.api.experiment", "fedseq.engines.processes", "sklearn.datasets"]
 ROUNDS = 4  # two checkpoints are kept, and one more was dropped
 HANGING_SECONDS = 10  # in place of a minute, after which a worker is taken to hang
 KEPT = ("metrics.jsonl", "weights.safetensors", "weights-best.safetensors", "clients.json", "superclients.json")

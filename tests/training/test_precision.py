@@ -17,8 +17,8 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.models import model_factory
 from fedseq.models.networks import LeNet5
 from fedseq.options.tables import MODELS
-from fedseq.runs.prediction import evaluate_run
 from fedseq.training.weights import flatten
+from fedseq.using.predict import evaluate_run
 
 X, LR = 1 + 2**-9, 2**-12
 DIGITS: dict[str, Any] = {

@@ -71,7 +71,7 @@ def show(arguments: Namespace) -> None:
     from fedseq.data.partition import label_counts
     from fedseq.report import figures
     from fedseq.report.formats import to_csv
-    from fedseq.runs.assembly import deal, read_dataset
+    from fedseq.rounds.prepare import deal, read_dataset
 
     config = config_from(arguments)
     path = Path(arguments.figure) if arguments.figure else _unused("partition", ".png")

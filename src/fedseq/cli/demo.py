@@ -62,8 +62,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def main(arguments: Namespace) -> int:
+    from fedseq.api import experiment
     from fedseq.report import figures
-    from fedseq.runs import experiment
 
     if arguments.dataset not in DEMOS:
         raise unknown("demo", arguments.dataset, DEMOS)

@@ -24,8 +24,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def main(arguments: Namespace) -> None:
-    from fedseq.runs import prediction
     from fedseq.training.evaluation import client_spread
+    from fedseq.using import predict as prediction
 
     console = make_console()
     with ConsoleReporter(console) as reporter:

@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def main(arguments: Namespace) -> None:
-    from fedseq.runs.export import export_run
+    from fedseq.using.export import export_run
 
     made = export_run(
         arguments.run, arguments.format, arguments.out, best=arguments.best, overwrite=arguments.force,

@@ -30,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def main(arguments: Namespace) -> None:
-    from fedseq.runs import prediction
+    from fedseq.using import predict as prediction
 
     if arguments.csv:
         files = [Path(name) for name in (arguments.run, *arguments.inputs) if Path(name).is_file()]

@@ -26,7 +26,7 @@ def main(arguments: Namespace) -> None:
     given = options_from(arguments)
     config = resolve({"dp_clip_norm": 1.0, **given})  # epsilon does not depend on it
     if config.real_clients:
-        from fedseq.runs.assembly import deal, read_dataset
+        from fedseq.rounds.prepare import deal, read_dataset
         from fedseq.training.reporter import QUIET
 
         clients = len(deal(config, read_dataset(config, QUIET)))

@@ -20,7 +20,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def main(arguments: Namespace) -> int:
-    from fedseq.runs import experiment
+    from fedseq.api import experiment
 
     return run_with_progress(
         lambda reporter: experiment.resume(

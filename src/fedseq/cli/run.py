@@ -40,7 +40,7 @@ def main(arguments: Namespace) -> int:
         return 0
     if arguments.out:
         refuse_existing_run(Path(arguments.out))
-    from fedseq.runs import experiment
+    from fedseq.api import experiment
 
     return run_with_progress(lambda reporter: experiment.run(config, arguments.out, reporter=reporter))
 

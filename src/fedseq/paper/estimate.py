@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedseq import algorithms
+from fedseq.api import experiment
 from fedseq.basics.stopping import Interrupted
 from fedseq.options.resolve import resolve
-from fedseq.runs import experiment
 from fedseq.sweep.assignments import Assignment, rounds_left
 from fedseq.training.sgd import one_thread
 

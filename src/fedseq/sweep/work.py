@@ -5,13 +5,13 @@ from typing import TextIO
 
 import numpy as np
 
+from fedseq.api import experiment
+from fedseq.api.grouping_study import make_study, prepare
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import write_atomically
 from fedseq.basics.stopping import Interrupted
 from fedseq.grouping.study import label
-from fedseq.runs import experiment
 from fedseq.runs.folder import RunFolder
-from fedseq.runs.study import make_study, prepare
 from fedseq.sweep.assignments import FAILURE, Assignment, from_json
 from fedseq.training.reporter import QUIET
 

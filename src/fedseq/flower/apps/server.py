@@ -14,6 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedseq import algorithms
 from fedseq.algorithms.base import Algorithm
+from fedseq.api.experiment import execute
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import write_json
 from fedseq.data import Dataset, load_dataset, load_labelled
@@ -24,10 +25,9 @@ from fedseq.flower.apps.public_keys import read_keys
 from fedseq.flower.apps.roster import Roster
 from fedseq.flower.apps.settings import Settings, read_run_config
 from fedseq.options.config import Config
-from fedseq.runs.assembly import assemble
-from fedseq.runs.experiment import execute
+from fedseq.rounds.open_run import run_folder
+from fedseq.rounds.prepare import assemble
 from fedseq.runs.folder import RunFolder
-from fedseq.runs.opening import run_folder
 from fedseq.runs.reading import Run
 from fedseq.training.jobs import Task
 from fedseq.training.reporter import Quiet

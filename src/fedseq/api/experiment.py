@@ -16,15 +16,14 @@ from fedseq.options.config import Config
 from fedseq.options.config_files import refuse_code
 from fedseq.options.resolve import resolve
 from fedseq.policies.stopping import Stopping
-from fedseq.runs.assembly import Parts, initial_weights, named_parts
-from fedseq.runs.beginning import begin_or_continue
-from fedseq.runs.card import card_of
+from fedseq.rounds.log import RoundLog, identity
+from fedseq.rounds.loop import Round, Setup, final_model, rounds
+from fedseq.rounds.open_run import OpenFolder, open_folder, reopen_folder
+from fedseq.rounds.prepare import Parts, card_of, initial_weights, named_parts
+from fedseq.rounds.start import begin_or_continue
 from fedseq.runs.checkpoints import CheckpointWriter, Snapshot
-from fedseq.runs.evidence import RoundLog, identity
 from fedseq.runs.notebook import default_reporter
-from fedseq.runs.opening import OpenFolder, open_folder, reopen_folder
 from fedseq.runs.reading import Run
-from fedseq.runs.rounds import Round, Setup, final_model, rounds
 from fedseq.tracking import check_installed, tracked
 from fedseq.training import weights
 from fedseq.training.jobs import Engine, Task

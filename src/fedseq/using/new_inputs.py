@@ -10,7 +10,7 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.data.own_files import pictures_below
 from fedseq.data.pictures import decode_resized
 from fedseq.data.untrusted import read_array
-from fedseq.runs.card import ModelCard
+from fedseq.runs.model_card import ModelCard
 
 ARRAYS = (".npy", ".npz")
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # of pictures, by their channels

@@ -28,6 +28,7 @@ from fedseq.options.privacy_plan import with_noise
 from fedseq.options.tables import MODELS
 from fedseq.policies import Policy, with_policies
 from fedseq.policies.privacy import check_algorithm
+from fedseq.runs.model_card import ModelCard
 from fedseq.training import weights
 from fedseq.training.examples import Examples, model_input
 from fedseq.training.jobs import Task, build_first, make_task
@@ -268,3 +269,12 @@ def initial_weights(parts: Parts) -> Tensor:
     if parts.config.init_weights:
         return weights.read(Path(parts.config.init_weights), parts.model)
     return parts.theta
+
+
+def card_of(parts: Parts) -> ModelCard:
+    test = parts.task.test
+    scaling = (part.tolist() for part in parts.scale or ())
+    return ModelCard(
+        str(parts.config.model), tuple(test.x.shape[1:]), parts.stored or str(test.x.dtype).removeprefix("torch."),
+        parts.class_names, test.mean, test.std, *scaling,
+    )  # fmt: skip

@@ -11,7 +11,7 @@ from fedseq.algorithms.base import signature
 from fedseq.basics.files import append_line, cut, digest, hashed
 from fedseq.basics.identity import own_layers, plain
 from fedseq.options.datasets import OWN
-from fedseq.runs.assembly import Parts
+from fedseq.rounds.prepare import Parts
 from fedseq.runs.folder import METRICS, TIMING, RunFolder
 from fedseq.runs.manifests import Evidence
 

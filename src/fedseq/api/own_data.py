@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from fedseq.algorithms.base import Algorithm
+from fedseq.api.federate import federate_indexed
+from fedseq.api.own_examples import as_pair
 from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.data.columns import NamedColumns, column_values, to_dataset
@@ -16,8 +18,6 @@ from fedseq.data.dataset import Column, Dataset, Wanted
 from fedseq.data.real_clients import CLIENTS, EXAMPLES, client_indices, settle
 from fedseq.options.config_files import coerce
 from fedseq.options.grammar import CENTRALIZED
-from fedseq.runs.bring_your_own import federate_indexed
-from fedseq.runs.own_examples import as_pair
 from fedseq.runs.reading import Run
 from fedseq.training.reporter import Reporter
 

@@ -16,12 +16,12 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import digest
 from fedseq.grouping.superclients import form_superclients
 from fedseq.policies.privacy import budget, open_ledger
-from fedseq.runs.assembly import Parts
-from fedseq.runs.card import ModelCard
+from fedseq.rounds.log import Evidence, RoundLog, damage
+from fedseq.rounds.loop import Setup, Unit, plan
+from fedseq.rounds.open_run import OpenFolder
+from fedseq.rounds.prepare import Parts
 from fedseq.runs.checkpoints import Snapshot, load_checkpoint, save_checkpoint
-from fedseq.runs.evidence import Evidence, RoundLog, damage
-from fedseq.runs.opening import OpenFolder
-from fedseq.runs.rounds import Setup, Unit, plan
+from fedseq.runs.model_card import ModelCard
 from fedseq.training.jobs import Engine
 from fedseq.training.reporter import Reporter
 

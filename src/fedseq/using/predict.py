@@ -21,12 +21,11 @@ from fedseq.options.config import Config
 from fedseq.options.config_files import refuse_code
 from fedseq.options.datasets import OWN
 from fedseq.policies.attackers import honest_at_first, poisoned
-from fedseq.runs.assembly import deal, examples_of, read_dataset, split_test, test_of
-from fedseq.runs.card import ModelCard, read_card
+from fedseq.rounds.open_run import refuse_edited
+from fedseq.rounds.prepare import deal, examples_of, read_dataset, split_test, test_of
 from fedseq.runs.folder import CLIENTS, RunFolder
-from fedseq.runs.inputs import read_inputs
 from fedseq.runs.manifests import newest_evidence
-from fedseq.runs.opening import refuse_edited
+from fedseq.runs.model_card import ModelCard, read_card
 from fedseq.runs.reading import read_run
 from fedseq.training import weights
 from fedseq.training.evaluation import Evaluation, evaluate, predict
@@ -35,6 +34,7 @@ from fedseq.training.jobs import Task, check_device
 from fedseq.training.reporter import QUIET, Reporter
 from fedseq.training.sgd import one_thread
 from fedseq.training.weights import FlatModel, flatten
+from fedseq.using.new_inputs import read_inputs
 
 OwnModel = str | Callable[..., nn.Module]  # package.module:Class, or the class or function itself
 

@@ -15,7 +15,7 @@ from fedseq.grouping.superclients import criterion_of, refuse_impossible
 from fedseq.options.config import Config
 from fedseq.options.config_files import to_yaml
 from fedseq.options.tables import Criterion, valid_criteria
-from fedseq.runs.assembly import Parts, initial_weights, named_parts
+from fedseq.rounds.prepare import Parts, initial_weights, named_parts
 from fedseq.runs.folder import STUDY, SUPERCLIENTS, RunFolder, refuse_existing_run
 from fedseq.training.reporter import Reporter
 

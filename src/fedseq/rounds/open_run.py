@@ -16,11 +16,11 @@ from fedseq.data.partition import label_counts
 from fedseq.options.config import OPTIONS, Config, differences_in_words
 from fedseq.options.config_files import names_code
 from fedseq.options.resolve import recorded
-from fedseq.runs.assembly import Parts
-from fedseq.runs.card import ModelCard
-from fedseq.runs.evidence import other_model
+from fedseq.rounds.log import other_model
+from fedseq.rounds.prepare import Parts
 from fedseq.runs.folder import CONFIG, ENVIRONMENT, RunFolder, new_folder, refuse_existing_run, run_name, slug
 from fedseq.runs.manifests import Evidence, newest_evidence
+from fedseq.runs.model_card import ModelCard
 from fedseq.runs.reading import Run, read_run
 from fedseq.training.jobs import Task
 

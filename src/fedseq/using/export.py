@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from fedseq.basics.errors import FedSeqError, in_short
 from fedseq.basics.files import write_atomically
 from fedseq.data.untrusted import optional
-from fedseq.runs.card import KEY, ModelCard
 from fedseq.runs.folder import refuse_to_write
-from fedseq.runs.prediction import OwnModel, load_trained
+from fedseq.runs.model_card import KEY, ModelCard
 from fedseq.training.sgd import one_thread
+from fedseq.using.predict import OwnModel, load_trained
 
 OPSET = 17  # of ONNX: read by everything since 2022
 TOLERANCE = 1e-4  # of an output, relative to the largest one

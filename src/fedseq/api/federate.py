@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from fedseq import algorithms
 from fedseq.algorithms.base import Algorithm
+from fedseq.api.experiment import execute
+from fedseq.api.own_examples import LabelledData, as_pair
 from fedseq.basics.errors import FedSeqError, in_short
 from fedseq.basics.identity import function_name
 from fedseq.models import own_factory
@@ -21,12 +23,10 @@ from fedseq.options.datasets import OWN
 from fedseq.options.grammar import CENTRALIZED, parse_algorithm
 from fedseq.options.resolve import resolve, resolve_with_object
 from fedseq.policies import Policy
-from fedseq.runs.assembly import data_digest, looked_at, prepare, split_test
-from fedseq.runs.experiment import execute
+from fedseq.rounds.loop import Unit
+from fedseq.rounds.prepare import data_digest, looked_at, prepare, split_test
 from fedseq.runs.notebook import default_reporter
-from fedseq.runs.own_examples import LabelledData, as_pair
 from fedseq.runs.reading import Run
-from fedseq.runs.rounds import Unit
 from fedseq.training.evaluation import predict
 from fedseq.training.examples import Examples
 from fedseq.training.jobs import Task, make_task

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.runs.assembly import Parts
 from fedseq.training import weights
 
 KEY = "fedseq"  # in the metadata; a single one, as the order of several is not always the same
@@ -42,15 +41,6 @@ class ModelCard:
 
     def metadata(self) -> dict[str, str]:
         return {KEY: json.dumps(self.describe())}
-
-
-def card_of(parts: Parts) -> ModelCard:
-    test = parts.task.test
-    scaling = (part.tolist() for part in parts.scale or ())
-    return ModelCard(
-        str(parts.config.model), tuple(test.x.shape[1:]), parts.stored or str(test.x.dtype).removeprefix("torch."),
-        parts.class_names, test.mean, test.std, *scaling,
-    )  # fmt: skip
 
 
 def read_card(path: Path) -> ModelCard | None:
