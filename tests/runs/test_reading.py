@@ -11,6 +11,7 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.basics.forms import decode, fits
 from fedseq.cli import main
 from fedseq.runs.folder import RunFolder
+from fedseq.runs.manifests import manifest_digest
 from fedseq.runs.reading import Broken, read, read_all, readable
 from fedseq.sweep.assignments import Assignment, is_done
 
@@ -141,9 +142,8 @@ def test_forms():
 def test_a_checkpoint_of_another_version_hides_no_results(unfinished, tmp_path):
     folder = shutil.copytree(unfinished, tmp_path / "run")
     for path in (folder / "checkpoints").glob("*.json"):
-        manifest = json.loads(path.read_text())
-        assert manifest["format"] != 1
-        path.write_text(json.dumps({**manifest, "format": 1}))
+        manifest = json.loads(path.read_text()) | {"format": 1}
+        path.write_text(json.dumps({**manifest, "sha256": manifest_digest(manifest)}))
     assert fedseq.read_run(folder).rounds == 3
-    with pytest.raises(FedSeqError):
+    with pytest.raises(FedSeqError, match="another version"):
         fedseq.resume(folder)

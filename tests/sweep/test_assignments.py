@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fedseq.basics.errors import FedSeqError
@@ -42,3 +43,17 @@ def test_a_run_that_diverged_is_not_tried_again(tmp_path):
     (folder / "failure.txt").write_text("training diverged in round 2\n")
     assert failure(folder) == "training diverged in round 2"
     assert is_done(Assignment(folder, resolve({"algorithm": "fedavg", "rounds": 5})))
+
+
+def test_a_damaged_study_is_made_again(tmp_path):
+    assignment = Assignment(tmp_path, resolve({}), (1,))
+    assert not is_done(assignment)
+    np.savez_compressed(assignment.study, counts=np.arange(100))
+    whole = assignment.study.read_bytes()
+    assert is_done(assignment)
+    for at in (5, len(whole) // 2, len(whole) - 10):
+        assignment.study.write_bytes(whole[:at])
+        assert not is_done(assignment)
+    middle = whole.index(b"counts.npy") + 40  # of what is compressed
+    assignment.study.write_bytes(whole[:middle] + bytes([whole[middle] ^ 4]) + whole[middle + 1 :])
+    assert not is_done(assignment)

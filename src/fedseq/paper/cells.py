@@ -211,7 +211,7 @@ def _measures(
     """One value a seed; only seeds whose every alpha is there count."""
     found: dict[str, list[float]] = {"balance": [], "covered": [], "distinct": []}
     for assignments in zip(*studies.values(), strict=True):
-        if not all(assignment.study.exists() for assignment in assignments):
+        if not all(assignment.studied for assignment in assignments):
             continue
         means = [study_quality(assignment, criterion) for assignment in assignments]
         for key in ("balance", "covered"):

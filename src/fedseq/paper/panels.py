@@ -95,7 +95,7 @@ def _curve(panel: Axes, name: str, options: Mapping[str, Any], colour: str, styl
 
 
 def _done(assignments: Sequence[Assignment]) -> list[Assignment]:
-    return [assignment for assignment in assignments if assignment.study.exists()]
+    return [assignment for assignment in assignments if assignment.studied]
 
 
 def _similarity(plan: PaperPlan) -> Any:

@@ -1,6 +1,8 @@
 """A piece of work with a folder of its own: a run, or a study of grouping criteria. Nothing is done twice."""
 
 import json
+import zipfile
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,6 +31,15 @@ class Assignment:
         """What a study leaves behind."""
         return self.folder / f"study-{'-'.join(map(str, self.epochs))}.npz"
 
+    @property
+    def studied(self) -> bool:
+        """The study is there, and each of its arrays has the checksum that the file gives it."""
+        try:
+            with zipfile.ZipFile(self.study) as archive:
+                return archive.testzip() is None
+        except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error):
+            return False
+
     def to_json(self) -> str:
         return json.dumps({"folder": str(self.folder), "config": self.config.options(), "epochs": self.epochs})
 
@@ -41,7 +52,7 @@ def from_json(text: str) -> Assignment:
 def is_done(assignment: Assignment) -> bool:
     """Finished, with a model that is as it was written; or diverged, which it would do again."""
     if assignment.epochs:
-        return assignment.study.exists()
+        return assignment.studied
     run = read(assignment.folder)
     if isinstance(run, Broken):
         return False
