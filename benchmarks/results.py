@@ -17,9 +17,9 @@ from fedseq.paper.plan import load_experiment
 from fedseq.paper.published import ALPHAS, CENTRALIZED, TABLE_2
 from fedseq.report.convergence import SHARES, WINDOW, Bound, ComparisonRow, compare, crossing_text
 from fedseq.report.costs import ROUND, human_bytes, human_seconds
-from fedseq.report.figures import curves
+from fedseq.report.figures import COLOURS, Look, curves, look
 from fedseq.report.formats import TextTable, to_markdown
-from fedseq.report.series import make_series, stat
+from fedseq.report.series import Series, make_series, stat
 from fedseq.runs.reading import Run, read_all, readable
 from pages import DOCS, IMAGES, ROOT, fill
 
@@ -129,6 +129,18 @@ PARTS = (
     Part("cifar10-fedavg-tuning", "cifar10", by_folder=True),
 )
 
+ALGORITHMS = {  # what a person would say, and the number of its colour
+    "fedseq+fedacg+window": ("FedSeq + FedACG", 0),
+    "fedavg+fedacg+window": ("FedAvg + FedACG", 1),
+    "feddyn": ("FedDyn", 2),
+    "fedavg": ("FedAvg", 3),
+    "scaffold": ("SCAFFOLD", 4),
+    "fedseq": ("FedSeq", 5),
+    "fedseq+feddyn": ("FedSeq + FedDyn", 6),
+    "fedprox": ("FedProx", 7),
+    "fedseqinter": ("FedSeqInter", 13),
+}
+VARIANTS = {"lr 0.08": 1, "alpha 0.2": 1, "alpha 0.5": 2, "5 chains of 20": 1, "10 chains of 10": 2}  # and their lines
 BY_THE_CLOCK = ("cifar10-record", "cifar10-paper", "cifar10-controls/fedavg-lr08-s0")  # drawn over simulated time
 
 
@@ -281,10 +293,22 @@ def tables() -> dict[str, str]:
 
 def draw(folder: Path) -> Iterator[Path]:
     timed = [run for name in BY_THE_CLOCK for run in runs_in(name)]
-    yield curves(timed, folder / "cifar10-time.png", PARTS[0].bound, "seconds")
+    yield curves(timed, folder / "cifar10-time.png", PARTS[0].bound, "seconds", shown=shown)
     for part in PARTS:
         if part.over:
-            yield curves(part.drawn, folder / f"{part.folder}.png", part.bound, part.over)
+            alike = len({run.config.algorithm for run in part.drawn}) == 1  # then each variant has a colour
+            looks = None if alike else shown
+            yield curves(part.drawn, folder / f"{part.folder}.png", part.bound, part.over, shown=looks)
+
+
+def shown(series: Series) -> tuple[str, Look]:
+    """An algorithm has one colour in all figures; of several variants each has a line of its own."""
+    name, number = ALGORITHMS[series.config.algorithm]
+    variant = series.label.partition(" (")[2].removesuffix(")")
+    if series.config.algorithm == "fedseq+fedacg+window":
+        together = series.config.superclients_per_chain
+        variant = f"{10 // together} chains of {10 * together}"
+    return f"{name}, {variant}" if variant else name, look(number + len(COLOURS) * VARIANTS.get(variant, 0))
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +34,35 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 LINES = ("solid", "dashed", "dotted")
 
 
-def look(number: int) -> tuple[str, str]:
+Look = tuple[str, str]  # colour and line
+
+
+def look(number: int) -> Look:
     """Colour and line of the curve with this number: where all colours are used, they come again with another line."""
     return COLOURS[number % len(COLOURS)], LINES[number // len(COLOURS) % len(LINES)]
 
 
 def curves(
-    runs: Sequence[Run], path: Path, bound: Bound | None = None, over: str = ROUND, what_if: WhatIf = AS_RECORDED
+    runs: Sequence[Run],
+    path: Path,
+    bound: Bound | None = None,
+    over: str = ROUND,
+    what_if: WhatIf = AS_RECORDED,
+    shown: Callable[[Series], tuple[str, Look]] | None = None,
 ) -> Path:
-    """Accuracy over rounds or what they cost, the mean of a series with its standard deviation, and dotted targets."""
+    """Accuracy over rounds or what they cost, the mean of a series with its standard deviation, and dotted targets.
+
+    `shown` gives the name and the look of each series in place of the usual ones.
+    """
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     axis, drawn, untold = AXES[over], [], []
     for number, series in enumerate(one for one in make_series(runs) if not one.central):
-        label = _label(series, runs)
+        label, own = shown(series) if shown else (_label(series, runs), look(number))
         for together in _drawn_together(series):
             rounds, means, spread = mean_curve(together)
             at = mean_spent(together, rounds, over, what_if)
             if at:
-                drawn.append((look(number), label, at, means, spread))
+                drawn.append((own, label, at, means, spread))
                 label = ""  # of several seeds one stands in the legend
             elif axis.untold:
                 untold.append(series.label)
