@@ -35,6 +35,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     config.stash[COMPILED] = config.cache.mkdir("fedseq")
     os.environ["FEDSEQ_CACHE"] = str(config.stash[COMPILED])
     os.register_at_fork(after_in_child=_end_with_us)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:  # in the background, under nohup: what tests start is elsewhere
+            signal.signal(number, lambda *_: None)
     if not hasattr(config, "workerinput"):
         watch()
         kernels.load()
