@@ -30,8 +30,6 @@ def typed(folder: Path, options: dict[str, Any]) -> None:
     assert_type(fedseq.resume(folder), Run)
     assert_type(fedseq.read_run(folder).config, Config)
     assert_type(fedseq.federate(**options), Run)
-    assert_type(fedseq.federate_indexed(**options), Run)
-    assert_type(fedseq.federate_by(**options), Run)
     assert_type(fedseq.algorithms.fedseq(fedseq.algorithms.fedprox(mu=0.1)), Algorithm)
     assert_type(fedseq.load_model(folder).training, bool)
     assert_type(fedseq.Setting(1, 1, 1, 1).num_clients, int)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` says the same 
     from fedseq import algorithms
     from fedseq.algorithms import Algorithm, Hop, Setting
     from fedseq.api.experiment import resume, run
-    from fedseq.api.federate import federate, federate_indexed
-    from fedseq.api.own_data import federate_by
+    from fedseq.api.federate import federate
     from fedseq.options.config import Config
     from fedseq.runs.reading import Run, read_run
     from fedseq.using.predict import load_model
@@ -26,13 +25,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Algorithm", "Config", "FedSeqError", "Hop", "Run", "Setting", "__version__", "algorithms", "federate",
-    "federate_by", "federate_indexed", "load_model", "read_run", "resume", "run",
+    "load_model", "read_run", "resume", "run",
 ]  # fmt: skip
 
 _HOMES = {
     "Algorithm": "algorithms", "Hop": "algorithms", "Setting": "algorithms", "algorithms": "",
     "Config": "options.config",
-    "federate": "api.federate", "federate_indexed": "api.federate", "federate_by": "api.own_data",
+    "federate": "api.federate",
     "resume": "api.experiment", "run": "api.experiment",
     "load_model": "using.predict",
     "Run": "runs.reading", "read_run": "runs.reading",

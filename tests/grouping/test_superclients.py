@@ -167,8 +167,8 @@ def test_clients_without_examples_are_left_out(tmp_path):
     x = torch.randn(40, 4)
     y = torch.arange(40) % 2
     clients = [np.arange(10), np.zeros(0, dtype=int), np.arange(10, 25), np.arange(25, 40)]
-    run = fedseq.federate_indexed(
-        lambda: nn.Linear(4, 2), (x, y), clients, (x, y), "fedseq", grouping="random", min_samples=20, rounds=2,
+    run = fedseq.federate(
+        lambda: nn.Linear(4, 2), clients, (x, y), "fedseq", data=(x, y), grouping="random", min_samples=20, rounds=2,
         fraction=1.0, engine="serial", folder=tmp_path / "run",
     )  # fmt: skip
     groups = json.loads((run.folder / "superclients.json").read_text())["superclients"]

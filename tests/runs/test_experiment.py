@@ -337,9 +337,10 @@ class TestBringYourOwn:
     def test_index_arrays_with_shared_examples(self, tmp_path):
         _, test = own_parts()
         indices = [np.arange(k, k + 40) % 120 for k in range(50)]
-        run = fedseq.federate_indexed(
-            lambda: nn.Linear(5, 2), test, indices, test, "fedavg", folder=tmp_path / "own", rounds=2, engine="serial"
-        )
+        run = fedseq.federate(
+            lambda: nn.Linear(5, 2), indices, test, "fedavg", data=test, folder=tmp_path / "own", rounds=2,
+            engine="serial",
+        )  # fmt: skip
         assert run.metrics[0]["client_updates"] == 10
 
     def test_batch_norm_dropout_and_a_one_example_client(self, tmp_path):

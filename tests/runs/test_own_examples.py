@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 
 import fedseq
 from fedseq import FedSeqError
-from fedseq.api.own_examples import LabelledData, as_pair
+from fedseq.api.own_data import LabelledData, as_pair
 
 datasets = pytest.importorskip("datasets")
 

@@ -172,7 +172,7 @@ def test_groups_that_mean_something_else_are_refused(algorithm: str, groups: lis
     [
         ({"algorithm": "fedseq", "groups": [[0, 1], [2]], "max_clients": 3}, "max_clients has no effect"),
         ({"algorithm": "fedseq", "groups": [[0, 1], [2]], "min_samples": 3}, "min_samples has no effect"),
-        ({"num_clients": 5}, "3 clients are given, so that num_clients has no effect"),
+        ({"num_clients": 5}, "clients are given, so that num_clients has no effect"),
         ({"clients": [(x, y.float()) for x, y in clients()], "target_accuracy": 0.5}, "target_accuracy is for classes"),
     ],
 )
@@ -186,7 +186,9 @@ def test_clients_without_examples_and_examples_that_are_not_there() -> None:
     pair = clients()[0]
     for held, words in (([[0, 1], [12]], "client 1 names an example that is not there"), ([[], []], "no client holds")):
         with pytest.raises(FedSeqError, match=words):
-            fedseq.federate_indexed(Net, pair, [np.array(part, int) for part in held], pair, "fedavg", folder="run")
+            fedseq.federate(Net, [np.array(part, int) for part in held], pair, "fedavg", data=pair, folder="run")
     with pytest.raises(FedSeqError, match="seed"):
-        fedseq.federate_by(Net, TensorDataset(*pair), lambda number: number % 3, "fedavg", seed="abc", folder="run")
+        fedseq.federate(
+            Net, lambda number: number % 3, None, "fedavg", data=TensorDataset(*pair), seed="abc", folder="run"
+        )
     assert not Path("run").exists()

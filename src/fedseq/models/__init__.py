@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from fedseq.basics.errors import FedSeqError, in_short, unknown
 from fedseq.models.networks import Shape
@@ -72,4 +73,6 @@ def _build_own(
         raise FedSeqError(f"model {name} cannot be built: with ({shown}) it raises {in_short(error)}") from error
     if not isinstance(module, nn.Module):
         raise FedSeqError(f"model {name}, called with ({shown}), gives {type(module).__name__}, not a torch.nn.Module.")
+    if any(map(is_lazy, [*module.parameters(), *module.buffers()])):
+        raise FedSeqError(f"model {name} has lazy layers, which get their sizes from the first input. Give them sizes.")
     return module

@@ -53,8 +53,10 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 def coerce(name: str, value: Any) -> Any:
     """The value of an option from a YAML file or a flag's text, in the option's type; None if it was not given."""
-    if value is None or value == "null":
+    if value is None or (isinstance(value, str) and value == "null"):
         return None
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a number of NumPy's or PyTorch's types
+        value = value.item()
     if "." in name:  # a parameter of a user's own rule, read as YAML
         try:
             return _frozen(_load(value) if isinstance(value, str) else value)

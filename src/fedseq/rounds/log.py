@@ -47,8 +47,10 @@ class RoundLog:
 
 def identity(parts: Parts) -> Evidence:
     """What tells this run's data, algorithm and model from others."""
-    task = parts.task
-    return {"data": task.fingerprint, "algorithm": signature(parts.algorithm), "model": _model(parts)}
+    task, data = parts.task, parts.task.fingerprint
+    if parts.config.dataset == OWN and task.test.owner is not None:  # of named data the source says it
+        data += "-" + hashlib.sha256(task.test.owner.numpy(force=True).tobytes()).hexdigest()[:16]
+    return {"data": data, "algorithm": signature(parts.algorithm), "model": _model(parts)}
 
 
 def _model(parts: Parts) -> Evidence:
