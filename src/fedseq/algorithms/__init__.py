@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedseq.algorithms.averages import ema, window
-from fedseq.algorithms.base import FEDAVG, Algorithm, Hop, Setting, State
+from fedseq.algorithms.base import FEDAVG, Algorithm, Hop, Setting, State, checked
 from fedseq.algorithms.centralized import centralized
 from fedseq.algorithms.fedacg import fedacg
 from fedseq.algorithms.feddyn import feddyn
@@ -77,10 +77,17 @@ def _apply_own(part: str, rules: Mapping[str, Any], inner: Algorithm, first: boo
     for argument in arguments:
         if argument not in parameters[wraps:]:
             raise unknown(f"hyper-parameter of {name}:", argument, parameters[wraps:])
+    for parameter in list(inspect.signature(function).parameters.values())[wraps:]:
+        required = parameter.default is parameter.empty and parameter.kind not in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        )
+        if required and parameter.name not in arguments:
+            raise FedSeqError(f"rule '{part}' needs {parameter.name}, as {name}.{parameter.name}, or a default for it.")
     algorithm = function(inner, **arguments) if wraps else function(**arguments)
     if not isinstance(algorithm, Algorithm):
         raise FedSeqError(f"rule '{part}' must return an Algorithm, not {type(algorithm).__name__}.")
-    return algorithm
+    return checked(algorithm)
 
 
 __all__ = [

@@ -7,6 +7,8 @@ often models are merged. So `fedseq(feddyn(0.1))` needs no code of its own.
 State is a flat dict of tensors, which is what a checkpoint holds. "weights" is the server's model.
 """
 
+import contextlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
@@ -151,8 +153,72 @@ def signature(algorithm: Algorithm) -> dict[str, Any]:
     return {part.name: plain(getattr(algorithm, part.name)) for part in fields(algorithm) if part.compare}
 
 
+_TAKES = {  # what an algorithm's functions are called with
+    "correct": "gradient, hop", "finish": "hop", "init": "weights, setting", "message": "state", "sent": "state",
+    "observe": "state, results, setting", "merge": "state, models, examples, setting", "evaluated": "state",
+}  # fmt: skip
+
+
+def checked(algorithm: Algorithm) -> Algorithm:
+    """A record of a user's own, whose mistakes are told before anything begins."""
+    for part, takes in _TAKES.items():
+        function = getattr(algorithm, part)
+        if part == "correct" and function is None:
+            continue
+        if not callable(function):
+            raise _misfit(algorithm, part, f"is of type {type(function).__name__}: give a function of ({takes})")
+        with contextlib.suppress(ValueError):  # of C functions nothing is known
+            signature = inspect.signature(function)
+            try:
+                signature.bind(*takes.split(", "))
+            except TypeError:
+                raise _misfit(algorithm, part, f"takes {signature}, and is called with ({takes})") from None
+    every, passes, handed_on = algorithm.merge_every, algorithm.extra_passes, algorithm.handed_on
+    if every is not None and (not isinstance(every, int) or every is True or every < 1):
+        raise _misfit(algorithm, "merge_every", f"is {every!r}: give a whole number of rounds from 1, or None")
+    if not isinstance(passes, int) or passes < 0:
+        raise _misfit(algorithm, "extra_passes", f"is {passes!r}: give a whole number from 0")
+    if not isinstance(algorithm.superclients, bool):
+        raise _misfit(algorithm, "superclients", f"is {algorithm.superclients!r}: give True or False")
+    if not isinstance(handed_on, tuple) or not all(isinstance(name, str) for name in handed_on):
+        raise _misfit(algorithm, "handed_on", f"is {handed_on!r}: give a tuple of names, such as ('control',)")
+    return algorithm
+
+
+def _misfit(algorithm: Algorithm, part: str, what: str) -> FedSeqError:
+    return FedSeqError(f"{part} of algorithm '{algorithm.name}' {what}.")
+
+
+def tensors_of(algorithm: Algorithm, part: str, *arguments: Any) -> dict[str, Tensor]:
+    """What the function gives: tensors by name."""
+    found = getattr(algorithm, part)(*arguments)
+    if not isinstance(found, Mapping):
+        raise _misfit(algorithm, part, f"returns {type(found).__name__}. It returns a dict of tensors")
+    for name, value in found.items():
+        if not isinstance(value, Tensor) or not isinstance(name, str):
+            raise _misfit(algorithm, part, f"returns {name!r} that is no tensor. It returns a dict of tensors by name")
+    return dict(found)
+
+
+def _next_state(algorithm: Algorithm, part: str, state: State, *arguments: Any) -> State:
+    found = tensors_of(algorithm, part, state, *arguments)
+    if lost := [name for name in state if name not in found]:
+        raise _misfit(algorithm, part, f"returns a state without {lost[0]!r}. Return {{**state, 'weights': ...}}")
+    _check_model(algorithm, part, found["weights"], state["weights"])
+    return found
+
+
+def _check_model(algorithm: Algorithm, part: str, found: Any, weights: Tensor) -> Tensor:
+    if isinstance(found, Tensor) and (found.shape, found.dtype) == (weights.shape, weights.dtype):
+        return found
+    kind = f"{found.dtype} {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+    wanted = f"{weights.dtype} {list(weights.shape)}"
+    raise _misfit(algorithm, part, f"gives a model of {kind}; a vector like state['weights'] is needed: {wanted}")
+
+
 def initial_state(algorithm: Algorithm, weights: Tensor, setting: Setting) -> State:
-    state = {"weights": weights, **algorithm.init(weights, setting)}
+    state = {"weights": weights, **tensors_of(algorithm, "init", weights, setting)}
+    _check_model(algorithm, "init", state["weights"], weights)
     return _refill_slots(algorithm, state, setting) if period(algorithm, setting) > 1 else state
 
 
@@ -162,19 +228,24 @@ def period(algorithm: Algorithm, setting: Setting) -> int:
 
 def starts(algorithm: Algorithm, state: State, units: int) -> list[Tensor]:
     """The model each of the round's units starts from: its slot's, where there are slots, else what is sent."""
-    sent = algorithm.sent(state)
+    sent = _sent(algorithm, state)
     return [state.get(f"slot/{i}", sent) for i in range(units)]
+
+
+def _sent(algorithm: Algorithm, state: State) -> Tensor:
+    return _check_model(algorithm, "sent", algorithm.sent(state), state["weights"])
 
 
 def aggregate(algorithm: Algorithm, state: State, results: Sequence[UnitResult], setting: Setting, round: int) -> State:
     """The state after a round; results come in the order of their jobs. Units that trained nobody do not count."""
     results = [result for result in results if result.examples]
-    state = algorithm.observe(state, results, setting)
+    state = _next_state(algorithm, "observe", state, results, setting)
     every = period(algorithm, setting)
     if every == 1:
         if not results:
             return state
-        return algorithm.merge(state, [r.end for r in results], [r.examples for r in results], setting)
+        models = [result.end for result in results]
+        return _next_state(algorithm, "merge", state, models, [result.examples for result in results], setting)
     examples = state["slot_examples"].clone()
     for result in results:
         examples[result.index] += result.examples
@@ -187,7 +258,12 @@ def aggregate(algorithm: Algorithm, state: State, results: Sequence[UnitResult],
 
 def models_to_evaluate(algorithm: Algorithm, state: State, setting: Setting) -> dict[str, Tensor]:
     """Between merges the weighted mean of the slots is evaluated, and not broadcast."""
-    return algorithm.evaluated(_merge_slots(algorithm, state, setting))
+    models = tensors_of(algorithm, "evaluated", _merge_slots(algorithm, state, setting))
+    if "" not in models:
+        raise _misfit(algorithm, "evaluated", "returns no model by the name '', which is the server's")
+    for model in models.values():
+        _check_model(algorithm, "evaluated", model, state["weights"])
+    return models
 
 
 def _merge_slots(algorithm: Algorithm, state: State, setting: Setting) -> State:
@@ -195,10 +271,11 @@ def _merge_slots(algorithm: Algorithm, state: State, setting: Setting) -> State:
     if examples is None or not examples.any():
         return state
     used = [i for i, n in enumerate(examples.tolist()) if n]
-    return algorithm.merge(state, [state[f"slot/{i}"] for i in used], [float(examples[i]) for i in used], setting)
+    models, counts = [state[f"slot/{i}"] for i in used], [float(examples[i]) for i in used]
+    return _next_state(algorithm, "merge", state, models, counts, setting)
 
 
 def _refill_slots(algorithm: Algorithm, state: State, setting: Setting) -> State:
-    sent = algorithm.sent(state)
+    sent = _sent(algorithm, state)
     slots = {f"slot/{i}": sent for i in range(setting.units_per_round)}
     return {**state, **slots, "slot_examples": torch.zeros(setting.units_per_round, dtype=torch.int64)}

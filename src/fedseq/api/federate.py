@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedseq import algorithms
-from fedseq.algorithms.base import Algorithm
+from fedseq.algorithms.base import Algorithm, checked
 from fedseq.api.experiment import execute
 from fedseq.api.own_data import Clients, LabelledData, plain_number, read_own_data
 from fedseq.basics.errors import FedSeqError, in_short
@@ -79,7 +79,7 @@ def federate(
     names = own.names
     if config.algorithm == CENTRALIZED:
         indices, names = [np.concatenate(indices)], ()
-    built = algorithms.build(config) if isinstance(algorithm, str) else algorithm
+    built = algorithms.build(config) if isinstance(algorithm, str) else checked(algorithm)
     if chosen is not None and not built.superclients:
         raise FedSeqError(f"groups are for algorithms with superclients, such as fedseq, and not for {built.name}.")
     whose = own.tested if test_clients is None else _checked_owners(test_clients, len(y_test), config)
@@ -207,8 +207,9 @@ def _check_outputs(outputs: Any, count: int) -> None:
 
 
 def _check_loss(loss: Any, outputs: Tensor) -> None:
-    if not isinstance(loss, Tensor):
-        raise FedSeqError(f"the loss gives a {type(loss).__name__}, not a tensor with one number.")
+    if not isinstance(loss, Tensor) or loss.is_complex():
+        kind = str(loss.dtype) if isinstance(loss, Tensor) else type(loss).__name__
+        raise FedSeqError(f"the loss gives a {kind}, not a tensor with one real number.")
     if loss.numel() != 1:
         raise FedSeqError("the loss gives several numbers for a batch. Let it give their mean.")
     gradient = torch.autograd.grad(loss.sum(), outputs, allow_unused=True)[0] if loss.requires_grad else None

@@ -73,6 +73,8 @@ def _build_own(
         raise FedSeqError(f"model {name} cannot be built: with ({shown}) it raises {in_short(error)}") from error
     if not isinstance(module, nn.Module):
         raise FedSeqError(f"model {name}, called with ({shown}), gives {type(module).__name__}, not a torch.nn.Module.")
-    if any(map(is_lazy, [*module.parameters(), *module.buffers()])):
-        raise FedSeqError(f"model {name} has lazy layers, which get their sizes from the first input. Give them sizes.")
+    if any(is_lazy(tensor) or tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
+        raise FedSeqError(
+            f"model {name} has layers without numbers (lazy ones, or on the device 'meta'). Give them sizes."
+        )
     return module

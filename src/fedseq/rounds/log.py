@@ -1,5 +1,6 @@
 """Collecting what a checkpoint vouches for beside its own files: all in the run folder that decides the result."""
 
+import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from fedseq.algorithms.base import Algorithm, Setting, State, aggregate, models_to_evaluate, starts
+from fedseq.algorithms.base import Algorithm, Setting, State, aggregate, models_to_evaluate, starts, tensors_of
 from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError
 from fedseq.options.config import Config
@@ -96,7 +96,7 @@ def plan(setup: Setup, snapshot: Snapshot, every_unit: bool = False) -> Plan | N
     if round_ > config.rounds:
         return None
     drawn = list(range(len(setup.units))) if every_unit else draw(len(setup.units), setup.setting, config.seed, round_)
-    message, jobs = algorithm.message(snapshot.state), []
+    message, jobs = tensors_of(algorithm, "message", snapshot.state), []
     for index, start in enumerate(starts(algorithm, snapshot.state, len(drawn))):
         clients = setup.units[drawn[index]]
         hops = chain_hops(clients, config.superclient_epochs, config.seed, round_)

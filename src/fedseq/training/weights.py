@@ -165,6 +165,11 @@ def read(path: Path, model: FlatModel) -> Tensor:
     tensors, state = load(path), model.module.state_dict()
     tensors |= {name: state[name] for name in added_names(model.module)}
     refuse_misfit(path, tensors, model.module)
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() != state[name].is_floating_point() or tensor.is_complex():
+            raise FedSeqError(
+                f"{path}: '{name}' holds {tensor.dtype}, and the model {state[name].dtype}. Convert the file."
+            )
     model.module.load_state_dict(tensors)
     if not all(map(all_finite, tensors.values())):
         raise FedSeqError(f"{path} holds weights that are not finite.")
