@@ -275,7 +275,7 @@ class TestBringYourOwn:
             ),
             ({"clients": [(torch.zeros(0, 5), torch.zeros(0, dtype=torch.long))]}, "client 0 has no examples"),
             ({"test": (torch.zeros(0, 5), torch.zeros(0, dtype=torch.long))}, "the test set has no examples"),
-            ({"clients": [(torch.zeros(5, 5), torch.full((5,), -1))]}, "class -1 is negative"),
+            ({"clients": [(torch.zeros(5, 5), torch.full((5,), -1))]}, "class -1 of client 0 is negative"),
             ({"clients": [(torch.zeros(5, 5), torch.zeros(5))]}, "all of one kind"),
             (
                 {"clients": [(torch.zeros(5, 5), torch.zeros(5).long()), (torch.zeros(5, 7), torch.zeros(5).long())]},
@@ -285,7 +285,7 @@ class TestBringYourOwn:
             ({"test": (torch.zeros(5, 5), torch.zeros(5, 1))}, r"targets of the test set have the shape \[1\]"),
             ({"model": lambda: nn.Linear(7, 2)}, "cannot take a client's examples"),
             ({"test": (torch.zeros(5, 5), torch.tensor([0, 0, 0, 5, 0]))}, "cannot take the test set's examples"),
-            ({"test": (torch.zeros(5, 5), torch.tensor([0, 0, 0, -2, 0]))}, "class -2 is negative"),
+            ({"test": (torch.zeros(5, 5), torch.tensor([0, 0, 0, -2, 0]))}, "class -2 of the test set is negative"),
             ({"loss": nn.CrossEntropyLoss(reduction="none")}, "several numbers for a batch"),
             ({"model": nn.Linear(5, 2)}, "a function that builds"),
             ({"algorithm": 3}, "must be a name or an Algorithm"),
