@@ -27,7 +27,7 @@ from fedseq.runs.folder import (
     SUPERCLIENTS_FORM,
     TIMING,
     RunFolder,
-)  # fmt: skip
+)
 from fedseq.runs.manifests import newest_evidence
 
 if TYPE_CHECKING:
