@@ -19,8 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from fedseq.flower.deployment import commands, folder, local, processes, runs
-from fedseq.flower.deployment.federation import Federation
+from fedseq.flower import app_run, federation_folder, up
 
 NODES = 3
 OPTIONS = {
@@ -29,10 +28,10 @@ OPTIONS = {
 }  # fmt: skip
 
 
-def used(federation: Federation) -> float:
+def used(deployment: up.Deployment) -> float:
     """Core-seconds of everything that runs, and of the children that they have waited for."""
     total = 0.0
-    for process in processes.family(list(local.status(federation).values())):
+    for process in [process for child in deployment.children.values() for process in child.family()]:
         try:
             total += sum(process.cpu_times()[:4])
         except psutil.Error:  # it has just ended
@@ -40,13 +39,13 @@ def used(federation: Federation) -> float:
     return total
 
 
-def watch(federation: Federation, rounds: int, readings: list[tuple[float, float]]) -> None:
+def watch(deployment: up.Deployment, rounds: int, readings: list[tuple[float, float]]) -> None:
     """The time and what was used, whenever another round is written down."""
-    metrics = federation.folder / "run" / "metrics.jsonl"
+    metrics = deployment.federation.folder / "run" / "metrics.jsonl"
     while len(readings) < rounds:
         done = len(metrics.read_bytes().splitlines()) if metrics.exists() else 0
         if done > len(readings):
-            readings.append((time.monotonic(), used(federation)))
+            readings.append((time.monotonic(), used(deployment)))
         time.sleep(0.05)
 
 
@@ -57,19 +56,20 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=28710)
     arguments = parser.parse_args()
     if arguments.plain:
-        ours = commands.supernode
-        commands.supernode = lambda *words: ["flower-supernode", *ours(*words)[3:]]
+        ours = up.supernode_words
+        up.supernode_words = lambda *words: ["flower-supernode", *ours(*words)[4:]]
     with tempfile.TemporaryDirectory() as place:
-        federation = folder.init(
+        federation = federation_folder.init(
             Path(place) / "fed", NODES, {**OPTIONS, "rounds": arguments.rounds}, port=arguments.port
         )
         readings: list[tuple[float, float]] = []
+        deployment = up.Deployment(federation, None, print)
         try:
-            local.up(federation)
-            threading.Thread(target=watch, args=(federation, arguments.rounds, readings), daemon=True).start()
-            runs.run(federation, [], print)
+            deployment.start()
+            threading.Thread(target=watch, args=(deployment, arguments.rounds, readings), daemon=True).start()
+            app_run.run(federation, [], print)
         finally:
-            local.down(federation)
+            deployment.stop()
         hops = [json.loads(line)["client_updates"] for line in (federation.folder / "run/metrics.jsonl").open()]
     assert set(hops) == {NODES}
     pairs = list(itertools.pairwise(readings))

@@ -34,7 +34,7 @@ import json, os, signal
 from pathlib import Path
 
 from flwr.clientapp import ClientApp
-from fedseq.flower.apps.client import make_client_app
+from fedseq.flower.client_app import make_client_app
 
 inner = make_client_app()
 app = ClientApp()

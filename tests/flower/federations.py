@@ -2,7 +2,8 @@
 
 with running(tmp_path / "fed", nodes=3, options={"rounds": 2}) as fed:
     output = fed.run("seed=1")          # flwr run; FedSeqError when it did not complete; fed.output has all lines
-    fed.kill(1); fed.start(1)           # a node, by SIGKILL, with its helpers
+    fed.child(1).kill()                 # a node, by SIGKILL, with its helpers
+    fed.all_online()                    # it is started again
 """
 
 import random
@@ -12,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedseq.flower.apps.settings import Settings
-from fedseq.flower.deployment import folder, local, processes, runs
-from fedseq.flower.deployment.federation import Federation
+from fedseq.flower import app_run, children, federation_folder, up
+from fedseq.flower.federation_folder import Federation
+from fedseq.flower.run_options import Settings
+from fedseq.flower.up import Deployment
 
 PORTS = range(20000, 30000)  # below those that systems give to outgoing connections
 
@@ -56,15 +58,15 @@ def query(message, context):
 
 
 def make(path: Path, nodes: int = 2, **choices: Any) -> Federation:
-    """`folder.init` on ports that are free now."""
-    return folder.init(path, nodes, port=free_ports(nodes + 10), **choices)
+    """`federation_folder.init` on ports that are free now."""
+    return federation_folder.init(path, nodes, port=free_ports(nodes + 10), **choices)
 
 
 def free_ports(count: int) -> int:
     """The first of so many free ports in a row."""
     starts = list(PORTS[:-count:10])
     random.shuffle(starts)
-    return next(start for start in starts if all(local.is_free(start + i) for i in range(count)))
+    return next(start for start in starts if all(children.is_free(start + i) for i in range(count)))
 
 
 def use_echo_app(federation: Federation) -> None:
@@ -76,6 +78,7 @@ def use_echo_app(federation: Federation) -> None:
 @dataclass
 class Running:
     federation: Federation
+    deployment: Deployment
     output: list[str] = field(default_factory=list)
 
     @property
@@ -83,23 +86,29 @@ class Running:
         return self.federation.folder
 
     def run(self, *changes: str) -> str:
-        """The output of one run, to its end."""
-        return self._shown(lambda show: runs.run(self.federation, changes, show))
+        """The output of one run, to its end. Its folder is beside the app: `out=name` is `fed.folder / "name"`."""
+        return self._shown(lambda show: app_run.run(self.federation, changes, show))
 
     def simulate(self, *changes: str) -> str:
-        return self._shown(lambda show: runs.simulate(self.federation, changes, show))
+        return self._shown(lambda show: app_run.simulate(self.federation, changes, show))
 
-    def kill(self, node: int) -> None:
-        """As a power cut does: nobody is told, and its helpers end with it."""
-        process = local.status(self.federation)[local.node_name(node)]
-        processes.kill([process])
+    def child(self, node: int) -> children.Child:
+        return self.deployment.children[up.node_name(node)]
 
-    def start(self, node: int) -> None:
-        local.up(self.federation, [node])
+    def all_online(self) -> None:
+        """What has ended is started again, as `up` does; Flower lets a node that was killed in again after a minute."""
+
+        def online() -> bool:
+            self.deployment.look()
+            return all(
+                self.child(node).alive and self.child(node).says(children.ONLINE) for node in self.deployment.nodes
+            )
+
+        assert children.wait_until(online, 300)
 
     def log(self, name: str) -> str:
         """Of `superlink` or `node-K`."""
-        return local.log_file(self.federation, name).read_text(errors="replace")
+        return up.log_file(self.federation, name).read_text(errors="replace")
 
     def _shown(self, work: Callable[[Callable[[str], None]], None]) -> str:
         begin = len(self.output)
@@ -109,16 +118,25 @@ class Running:
 
 @contextmanager
 def running(
-    path: Path, nodes: int = 2, *, options: dict[str, Any] | None = None, settings: Settings | None = None,
-    insecure: bool = False, echo: bool = False, start: bool = True, **choices: Any,
-) -> Iterator[Running]:  # fmt: skip
+    path: Path,
+    nodes: int = 2,
+    *,
+    options: dict[str, Any] | None = None,
+    settings: Settings | None = None,
+    insecure: bool = False,
+    echo: bool = False,
+    start: bool = True,
+    here: list[int] | None = None,
+    **choices: Any,
+) -> Iterator[Running]:
     """A federation that is up (unless `start` is False), with FedSeq's app or (`echo`) one that needs nothing of it."""
     federation = make(path, nodes, options=options, settings=settings, insecure=insecure, **choices)
     if echo:
         use_echo_app(federation)
+    deployment = Deployment(federation, here, print)
     try:
         if start:
-            local.up(federation)
-        yield Running(federation)
+            deployment.start()
+        yield Running(federation, deployment)
     finally:
-        local.down(federation)
+        deployment.stop()

@@ -2,16 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedseq import FedSeqError
 from fedseq.data import load_dataset
-from fedseq.flower.apps.settings import Settings
 from fedseq.using.predict import evaluate_run, load_model, predict_run
-from flower.expected import OPTIONS, checksum, lines, on_one_machine, use_client
-from flower.federations import running
+from flower.expected import NODES, checksum, lines, on_one_machine, use_client
+from flower.federations import Running, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # real processes, and perhaps a busy machine
 
@@ -37,7 +37,7 @@ REASONS = {
 ATTACKER = 1
 
 
-def test_answers_of_an_attacker_are_refused_by_name_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_answers_of_an_attacker_are_refused_by_name_and_the_run_goes_on(fed: Running, tmp_path: Path) -> None:
     """NaN, inf, 1e30, wrong shape, wrong type, a shape that would broadcast, a missing key, no or negative examples,
     60 MB of rubbish, a step a thousand times too long, an app that fails: none of it changes a bit of the
     model, nothing large is stored, and each is told."""
@@ -53,24 +53,25 @@ def test_answers_of_an_attacker_are_refused_by_name_and_the_run_goes_on(tmp_path
         "    if weights is not None: arrays['weights'] = Array(weights)\n"
         "    return answer\n"
     )
-    choices = {"algorithm": "fedseq", "grouping": "random", "rounds": len(EVIL)}
-    options = {**OPTIONS, **choices}
-    del options["pretrain_epochs"]
-    with running(tmp_path / "fed", 2, options=options) as fed:
-        use_client(fed, evil)
-        output = fed.run(f"out={tmp_path / 'out'}")
-        stored = sum(file.stat().st_size for file in (fed.folder / "superlink").rglob("*") if file.is_file())
-    assert stored < 20_000_000
-    for record in lines(tmp_path / "out"):
+    choices: dict[str, Any] = {"algorithm": "fedseq", "grouping": "random", "rounds": len(EVIL)}
+    use_client(fed, evil)
+    stored_before = stored(fed)
+    output = fed.run("out=attacked", *(f"{name}={value}" for name, value in choices.items()))
+    assert stored(fed) - stored_before < 20_000_000
+    for record in lines(fed.folder / "attacked"):
         [hop] = record["skipped"]
         assert hop["client"] == ATTACKER
         assert REASONS[record["round"]] in hop["reason"]
         assert len(hop["reason"]) < 300
         assert f"skipped client {ATTACKER} of unit {hop['unit']}: {hop['reason']}" in output
-        assert record["client_updates"] == 1
+        assert record["client_updates"] == NODES - 1
     refused = [(round_, ATTACKER) for round_ in EVIL]
-    expected = on_one_machine(tmp_path / "expected", missing=refused, nodes=2, **choices)
-    assert checksum(tmp_path / "out") == checksum(expected)
+    expected = on_one_machine(tmp_path / "expected", missing=refused, **choices)
+    assert checksum(fed.folder / "attacked") == checksum(expected)
+
+
+def stored(fed: Running) -> int:
+    return sum(file.stat().st_size for file in (fed.folder / "superlink").rglob("*") if file.is_file())
 
 
 def test_clients_with_files_of_their_own(tmp_path):
@@ -82,7 +83,7 @@ def test_clients_with_files_of_their_own(tmp_path):
     np.savez(tmp_path / "server.npz", x=digits.x_test, y=digits.y_test)
     with running(
         tmp_path / "fed", 2, options={"algorithm": "fedseq", "rounds": 2, "fraction": 1.0, "lr": 0.03, "exemplars": 5},
-        settings=Settings(server_data=f"npz:{tmp_path / 'server.npz'}"), insecure=True, own_data=True,
+        server_data=f"npz:{tmp_path / 'server.npz'}", insecure=True, own_data=True,
         node_data=f"npz:{tmp_path}/node-{{node}}.npz",
     ) as fed:  # fmt: skip
         fed.run()

@@ -18,11 +18,11 @@ from flwr.common.config import flatten_dict, fuse_dicts, parse_config_args
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
-from fedseq.flower.apps.public_keys import read_keys
-from fedseq.flower.apps.settings import Settings, read_run_config
-from fedseq.flower.deployment import admission, folder, keys, runs, superlink
-from fedseq.flower.deployment.federation import Federation
-from fedseq.flower.deployment.runconfig import words as toml_words
+from fedseq.flower import app_run, federation_folder, keys, registration, superlink
+from fedseq.flower.federation_folder import Federation
+from fedseq.flower.keys import read_keys
+from fedseq.flower.run_options import Settings, read_run_config
+from fedseq.flower.run_options import words as toml_words
 
 
 def run_config(made):
@@ -34,28 +34,29 @@ def contents(path: Path):
 
 
 def test_the_run_config_is_the_resolved_config_of_that_many_clients(tmp_path):
-    made = folder.init(tmp_path / "fed", 4, {"algorithm": "fedprox", "rounds": 7, "seed": 3, "alpha": float("inf")})
+    made = federation_folder.init(
+        tmp_path / "fed", 4, {"algorithm": "fedprox", "rounds": 7, "seed": 3, "alpha": float("inf")}
+    )
     config, settings = read_run_config(run_config(made))
     assert (config.num_clients, config.algorithm, config.rounds, config.seed) == (4, "fedprox", 7, 3)
     assert config.alpha == float("inf")
     assert (dict(config.rules)["mu"], config.lr, config.model) == (0.01, 0.03, "small-cnn")  # defaults
     assert config.target_accuracy is None
     assert (config.update_check, config.checkpoint_every) == ("size", 1)
-    assert settings.out == str(made.folder / "run")
-    assert settings.keys == str(made.folder / "keys")
+    assert (settings.out, settings.keys, settings.own_data) == ("run", True, False)
     assert (settings.hop_deadline, settings.wait) == (600, 600)
 
 
 def test_the_written_app_starts_fedseqs(tmp_path):
-    from fedseq.flower.apps import client_app, server_app
+    from fedseq.flower import client_app, server_app
 
-    made = folder.init(tmp_path / "fed", 1)
+    made = federation_folder.init(tmp_path / "fed", 1)
     for side, module in {"client": client_app, "server": server_app}.items():
         assert runpy.run_path(str(made.folder / "app" / f"{side}_app.py"))["app"] is module.app
 
 
 def test_a_choice_goes_over_the_defaults_of_a_federation(tmp_path):
-    made = folder.init(
+    made = federation_folder.init(
         tmp_path / "fed", 2, {"update_check": "none", "checkpoint_every": 5}, settings=Settings(hop_deadline=9)
     )
     config, settings = read_run_config(run_config(made))
@@ -63,24 +64,20 @@ def test_a_choice_goes_over_the_defaults_of_a_federation(tmp_path):
 
 
 def test_paths_hold_wherever_the_processes_run(tmp_path):
-    made = folder.init(Path("fed"), 2, {"dataset": "npz:my.npz", "data_dir": "files"})
+    made = federation_folder.init(Path("fed"), 2, {"dataset": "npz:my.npz", "data_dir": "files"})
     written = run_config(made)
     assert written["dataset"] == f"npz:{tmp_path}/my.npz"
     assert written["data-dir"] == f"{tmp_path}/files"
-    assert written["out"] == f"{tmp_path}/fed/run"
+    assert written["out"] == "run"
 
 
 def test_own_data_is_named_by_the_nodes_and_the_server(tmp_path):
     np.savez("test.npz", x=np.zeros((4, 3), np.float32), y=np.arange(4) % 2)
-    made = folder.init(
-        Path("fed"),
-        2,
-        own_data=True,
-        node_data="npz:part-{node}.npz",
-        settings=Settings(server_data="npz:test.npz"),
+    made = federation_folder.init(
+        Path("fed"), 2, own_data=True, node_data="npz:part-{node}.npz", server_data="npz:test.npz"
     )
+    assert Federation.read(Path("fed")).server_data == f"npz:{tmp_path}/test.npz"
     written = run_config(made)
-    assert written["server-data"] == f"npz:{tmp_path}/test.npz"
     assert not {"dataset", "alpha", "partition"} & set(written)
     assert read_run_config(written)[0].dataset == "own"
     assert Federation.read(Path("fed")).node_data == f"npz:{tmp_path}/part-{{node}}.npz"
@@ -98,7 +95,7 @@ def test_nodes_that_are_only_at_their_sites_are_not_said_to_start_here(tmp_path,
 
 
 def test_what_init_decided_is_read_back(tmp_path):
-    made = folder.init(tmp_path / "fed", 2, host="fl.example.org", port=12345)
+    made = federation_folder.init(tmp_path / "fed", 2, host="fl.example.org", port=12345)
     assert Federation.read(tmp_path / "fed") == made
     assert made.tls
 
@@ -107,8 +104,8 @@ def test_what_init_decided_is_read_back(tmp_path):
 def test_private_files_are_the_owners_alone(tmp_path, old_mask):
     before = os.umask(old_mask)
     try:
-        made = folder.init(tmp_path / "fed", 3)
-        admission.make_missing_keys(made, range(3))
+        made = federation_folder.init(tmp_path / "fed", 3)
+        registration.make_missing_keys(made, range(3))
     finally:
         os.umask(before)
     private = [made.certificates / "ca.key", made.certificates / "server.key", *(made.node_key(k) for k in range(3))]
@@ -119,7 +116,7 @@ def test_private_files_are_the_owners_alone(tmp_path, old_mask):
 
 @pytest.mark.parametrize("host", ["fl.example.org", "10.1.2.3", "127.0.0.1", "2001:db8::7"])
 def test_the_server_certificate_is_trusted_under_its_names_and_no_other(tmp_path, host):
-    made = folder.init(tmp_path / "fed", 1, host=host)
+    made = federation_folder.init(tmp_path / "fed", 1, host=host)
     authority, server = (
         x509.load_pem_x509_certificate((made.certificates / name).read_bytes()) for name in ("ca.crt", "server.crt")
     )
@@ -134,7 +131,7 @@ def test_the_server_certificate_is_trusted_under_its_names_and_no_other(tmp_path
 
 
 def test_openssl_agrees_on_the_chain(tmp_path):
-    made = folder.init(tmp_path / "fed", 1)
+    made = federation_folder.init(tmp_path / "fed", 1)
     words = ["openssl", "verify", "-x509_strict", "-purpose", "sslserver", "-verify_ip", "127.0.0.1", "-CAfile"]
     asked = subprocess.run(
         [*words, str(made.certificates / "ca.crt"), str(made.certificates / "server.crt")],
@@ -144,7 +141,7 @@ def test_openssl_agrees_on_the_chain(tmp_path):
 
 
 def test_another_federations_server_is_not_trusted(tmp_path):
-    one, other = (folder.init(tmp_path / name, 1) for name in ("one", "other"))
+    one, other = (federation_folder.init(tmp_path / name, 1) for name in ("one", "other"))
     authority = x509.load_pem_x509_certificate((one.certificates / "ca.crt").read_bytes())
     server = x509.load_pem_x509_certificate((other.certificates / "server.crt").read_bytes())
     verifier = verification.PolicyBuilder().store(verification.Store([authority]))
@@ -154,14 +151,14 @@ def test_another_federations_server_is_not_trusted(tmp_path):
 
 def test_init_makes_no_private_key_of_a_node(tmp_path):
     """It is made where the node runs: here only when `up` starts it here."""
-    made = folder.init(tmp_path / "fed", 3)
+    made = federation_folder.init(tmp_path / "fed", 3)
     private = {file.name for file in made.folder.rglob("*") if file.is_file() and b"PRIVATE" in file.read_bytes()}
     assert private == {"ca.key", "server.key"}
 
 
 def test_every_node_has_a_key_of_its_own_that_flower_can_read(tmp_path):
-    made = folder.init(tmp_path / "fed", 3)
-    admission.make_missing_keys(made, range(3))
+    made = federation_folder.init(tmp_path / "fed", 3)
+    registration.make_missing_keys(made, range(3))
     private = [serialization.load_ssh_private_key(made.node_key(k).read_bytes(), None) for k in range(3)]
     assert all(isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name == "secp384r1" for key in private)
     public = list(read_keys(made.folder / "keys", 3).values())
@@ -171,19 +168,19 @@ def test_every_node_has_a_key_of_its_own_that_flower_can_read(tmp_path):
 
 
 def test_insecure_has_no_keys_and_says_so(tmp_path):
-    made = folder.init(tmp_path / "fed", 2, insecure=True)
+    made = federation_folder.init(tmp_path / "fed", 2, insecure=True)
     assert not any((made.folder / name).exists() for name in ("keys", "kits"))
     assert not made.certificates.exists()
-    assert run_config(made)["keys"] == ""
+    assert run_config(made)["keys"] is False
     readme = (made.folder / "README.md").read_text()
     assert "NOT encrypted" in readme
     assert "On many machines" not in readme
 
 
 def test_the_readme_gives_a_site_nothing_but_its_kit(tmp_path):
-    made = folder.init(tmp_path / "my fed", 2, host="fl.example.org")
+    made = federation_folder.init(tmp_path / "my fed", 2, host="fl.example.org")
     readme = (made.folder / "README.md").read_text()
-    assert f"--database '{made.folder}/superlink/state.db'" in readme
+    assert f"federation up '{made.folder}' --server\n    User=" in readme  # for systemd
     part = readme.split("### 2.")[1].split("### 3.")[0]
     assert "fedseq federation join node-K.zip\n" in part
     assert str(made.folder) not in part
@@ -192,13 +189,13 @@ def test_the_readme_gives_a_site_nothing_but_its_kit(tmp_path):
 
 
 def test_nothing_is_overwritten(tmp_path):
-    made = folder.init(tmp_path / "fed", 2)
+    made = federation_folder.init(tmp_path / "fed", 2)
     before = contents(made.folder)
     with pytest.raises(FedSeqError, match="not empty"):
-        folder.init(tmp_path / "fed", 2)
+        federation_folder.init(tmp_path / "fed", 2)
     assert contents(made.folder) == before
     (tmp_path / "empty").mkdir()
-    folder.init(tmp_path / "empty", 1)
+    federation_folder.init(tmp_path / "empty", 1)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +219,7 @@ def test_nothing_is_overwritten(tmp_path):
         (["--nodes", "2", "--own-data"], "--server-data npz:FILE"),
         (["--nodes", "2", "--own-data", "--server-data", "npz:a", "--node-data", "npz:b"], "{node}"),
         (["--nodes", "2", "--own-data", "--server-data", "npz:nosuch.npz"], "nosuch.npz cannot be read: No such file"),
-        (["--nodes", "2", "--own-data", "--server-data", "folder:nosuch"], "folder nosuch does not exist"),
+        (["--nodes", "2", "--own-data", "--server-data", "folder:nosuch"], "/nosuch does not exist"),
         (["--nodes", "2", "--own-data", "--server-data", "parquet:nosuch"], "nosuch"),
         (["--nodes", "2", "--wait", "0"], "--wait takes a number of seconds"),
     ],
@@ -249,7 +246,7 @@ def test_init_takes_flags_over_a_file_and_code_only_by_name(capsys, tmp_path):
 
 def test_an_attack_is_refused_with_the_way_to_simulate_it(tmp_path):
     with pytest.raises(FedSeqError, match="fedseq run --attack"):
-        folder.init(tmp_path / "fed", 2, {"attack": "nan"})
+        federation_folder.init(tmp_path / "fed", 2, {"attack": "nan"})
 
 
 @pytest.mark.parametrize("action", ["up", "run", "status", "down"])
@@ -259,7 +256,7 @@ def test_a_folder_that_is_none(capsys, action):
 
 
 def test_a_damaged_folder_is_told(tmp_path):
-    folder.init(tmp_path / "fed", 1)
+    federation_folder.init(tmp_path / "fed", 1)
     (tmp_path / "fed" / "federation.json").write_text("{")
     with pytest.raises(FedSeqError, match="damaged"):
         Federation.read(tmp_path / "fed")
@@ -277,7 +274,7 @@ def test_an_action_is_needed(capsys):
 
 
 def test_changes_for_one_run_are_checked_and_typed(tmp_path):
-    made = folder.init(tmp_path / "fed", 2)
+    made = federation_folder.init(tmp_path / "fed", 2)
     changes = [
         "rounds=5",
         "target-accuracy=0.9",
@@ -286,17 +283,17 @@ def test_changes_for_one_run_are_checked_and_typed(tmp_path):
         "update-check=none",
         "max_grad_norm=null",
     ]
-    assert runs.overrides(made, changes) == {
+    assert app_run.overrides(made, changes) == {
         "rounds": 5, "target-accuracy": 0.9, "algorithm": "fedprox", "wait": 30, "update-check": "none",
         "max-grad-norm": None,
     }  # fmt: skip
     for change, message in {
         "smoothed.keep=1": 'add the line "smoothed.keep" = "null" at the end of .*pyproject.toml',
         "rounds": "KEY=VALUE", "roundz=5": "Did you mean 'rounds'", "rounds=few": "whole number", "wait=x": "a number",
-        'out="x': "quote",
+        'out="x': "quote", "out=/a/b": "inside the federation's", "out=..": "inside the federation's",
     }.items():  # fmt: skip
         with pytest.raises(FedSeqError, match=message):
-            runs.overrides(made, [change])
+            app_run.overrides(made, [change])
 
 
 RULE = "def smoothed(keep=0.5, parts=(), share=1.0):\n    raise NotImplementedError\n"
@@ -316,7 +313,7 @@ def test_hyper_parameters_of_ones_own_rule_are_in_the_run_config_and_change_for_
     assert isinstance(written["smoothed.parts"], str)  # Flower takes no lists
     own = {"smoothed.keep": 0.9, "smoothed.parts": ("a", 1e-5)}
     assert {name: value for name, value in read_run_config(written)[0].rules if "." in name} == own
-    changed = runs.overrides(made, ["smoothed.keep=0.3", "smoothed.share=0.25", "smoothed.parts=[1, 2]"])
+    changed = app_run.overrides(made, ["smoothed.keep=0.3", "smoothed.share=0.25", "smoothed.parts=[1, 2]"])
     assert changed == {"smoothed.keep": 0.3, "smoothed.share": 0.25, "smoothed.parts": (1, 2)}
     # What Flower makes of the words, and what the server reads then.
     fused = fuse_dicts(flatten_dict(written), parse_config_args(toml_words(changed)))
@@ -326,13 +323,15 @@ def test_hyper_parameters_of_ones_own_rule_are_in_the_run_config_and_change_for_
 
 
 def test_a_rule_that_is_put_beside_the_app_later_needs_no_module_at_init(tmp_path):
-    made = folder.init(tmp_path / "fed", 2, {"algorithm": "fedseq+rule_of_later:smoothed", "smoothed.keep": 0.9})
+    made = federation_folder.init(
+        tmp_path / "fed", 2, {"algorithm": "fedseq+rule_of_later:smoothed", "smoothed.keep": 0.9}
+    )
     path = made.folder / "app" / "pyproject.toml"
-    assert runs.overrides(made, ["smoothed.keep=0.3"]) == {"smoothed.keep": 0.3}
+    assert app_run.overrides(made, ["smoothed.keep=0.3"]) == {"smoothed.keep": 0.3}
     path.write_text(path.read_text() + "smoothed.share = 1.0\n")  # by hand, which TOML reads as a table
-    assert runs.overrides(made, ["smoothed.share=0.5"]) == {"smoothed.share": 0.5}
+    assert app_run.overrides(made, ["smoothed.share=0.5"]) == {"smoothed.share": 0.5}
     with pytest.raises(FedSeqError, match="has no rule smoothed"):
-        runs.overrides(made, ["algorithm=fedavg", "smoothed.keep=0.3"])
+        app_run.overrides(made, ["algorithm=fedavg", "smoothed.keep=0.3"])
 
 
 @pytest.mark.parametrize(

@@ -9,22 +9,21 @@ from pathlib import Path
 import pytest
 
 from fedseq.basics.errors import FedSeqError
-from flower.expected import BRIEF, NODES, OPTIONS, checksum, lines, on_one_machine
-from flower.federations import running
+from flower.expected import BRIEF, checksum, lines, on_one_machine
+from flower.federations import Running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # real processes, and perhaps a busy machine
 
 
-def test_a_killed_server_continues_from_its_last_checkpoint(tmp_path):
-    out = tmp_path / "out"
+def test_a_killed_server_continues_from_its_last_checkpoint(fed: Running, tmp_path: Path) -> None:
+    out = fed.folder / "server-killed"
     killed = threading.Thread(target=kill_server_after_a_round, args=(out,), daemon=True)
     killed.start()
-    with running(tmp_path / "fed", NODES, options=OPTIONS) as fed:
-        with pytest.raises(FedSeqError, match="did not complete"):
-            fed.run(*BRIEF, f"out={out}")
-        killed.join()
-        assert [record["round"] for record in lines(out)] == [1]
-        assert "rounds 2 to 2" in fed.run(*BRIEF, f"out={out}")
+    with pytest.raises(FedSeqError, match="did not complete"):
+        fed.run(*BRIEF, f"out={out.name}")
+    killed.join()
+    assert [record["round"] for record in lines(out)] == [1]
+    assert "rounds 2 to 2" in fed.run(*BRIEF, f"out={out.name}")
     assert [record["round"] for record in lines(out)] == [1, 2]
     assert checksum(out) == checksum(on_one_machine(tmp_path / "expected", grouping="random", update_check="none"))
 

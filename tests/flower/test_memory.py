@@ -5,7 +5,7 @@ import torch
 from flwr.app import RecordDict
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.flower.apps.memory import Memories, rounds_back
+from fedseq.flower.client_memory import Memories, rounds_back
 
 RUN = "0123456789abcdef"
 

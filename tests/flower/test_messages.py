@@ -8,8 +8,7 @@ import torch
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from fedseq import algorithms
-from fedseq.flower.apps.engine import expected_upload
-from fedseq.flower.apps.messages import (
+from fedseq.flower.messages import (
     Answer,
     DataFacts,
     Order,
@@ -20,6 +19,7 @@ from fedseq.flower.apps.messages import (
     unpack_answer,
     unpack_order,
 )
+from fedseq.flower.remote_engine import expected_upload
 from fedseq.options.resolve import resolve
 from fedseq.training.jobs import Job
 

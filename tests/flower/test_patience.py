@@ -2,7 +2,6 @@
 
 import asyncio
 import datetime
-import os
 import sqlite3
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -19,8 +18,8 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.retry.http_retry import _RETRYABLE_STATUS_CODES
 from flwr.superlink.federation import NoOpFederationManager
 
-from fedseq.flower.deployment import patience, processes, runs
-from fedseq.flower.deployment.federation import Federation
+from fedseq.flower import app_run, superlink
+from fedseq.flower.federation_folder import Federation
 
 
 @pytest.mark.parametrize(
@@ -34,7 +33,7 @@ def test_an_app_may_take_minutes_to_start_and_is_missed_after_one(
     for state in (in_memory_corestate, sql_corestate):  # what the function changes is put back after the test
         monkeypatch.setattr(state, "HEARTBEAT_DEFAULT_INTERVAL", 30)
         monkeypatch.setattr(state, "HEARTBEAT_PATIENCE", 2)
-    patience.let_apps_start_slowly()
+    superlink.let_apps_start_slowly()
     began = module.now()
     later = [0.0]
     monkeypatch.setattr(module, "now", lambda: began + datetime.timedelta(seconds=later[0]))
@@ -66,7 +65,7 @@ def test_a_request_that_finds_the_database_locked_is_to_be_sent_again(tmp_path: 
     def status(translate: Any, work: Any = register) -> int:
         return asyncio.run(translate(request, work)).status_code
 
-    ours = patience.ask_again_when_busy(http_error_translator)
+    ours = superlink.ask_again_when_busy(http_error_translator)
     other = sqlite3.connect(tmp_path / "state.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     assert status(http_error_translator) == 500  # what ended a run: nobody sends that again
@@ -91,19 +90,8 @@ def test_a_run_whose_log_breaks_off_is_followed_again(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     (tmp_path / "flwr").write_text(BREAKS_OFF)
     (tmp_path / "flwr").chmod(0o755)
-    monkeypatch.setattr(runs, "_environment", lambda home: {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    monkeypatch.setattr(app_run, "_environment", lambda home: {"PATH": f"{tmp_path}:/usr/bin:/bin"})
     shown: list[str] = []
-    runs._follow(Federation(tmp_path, 2), tmp_path, {}, shown.append)
+    app_run._follow(Federation(tmp_path, 2), tmp_path, {}, shown.append)
     assert (tmp_path / "asked").read_text().split() == ["run", "ls", "log", "ls"]
     assert [line for line in shown if line.startswith("round")] == ["round 1", "round 1", "round 2"]
-
-
-def test_a_process_whose_environment_cannot_be_read_yet_has_not_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The system loads a program before it gives it an environment; on a busy machine there is time to look between."""
-    real, looks = processes.mark_of, iter([None, None, None])
-    monkeypatch.setattr(processes, "mark_of", lambda pid: next(looks, real(pid)))
-    started = processes.start(["sleep", "60"], dict(os.environ), tmp_path, tmp_path / "log")
-    assert started.alive
-    processes.kill([started])

@@ -54,20 +54,20 @@ HOLD_ROUND_2 = """
 
 
 def test_a_killed_server_gets_no_more_out_of_private_clients_than_the_budget(tmp_path: Path) -> None:
-    out, asked, killed = tmp_path / "out", tmp_path / "asked", tmp_path / "killed"
+    out, asked, killed = tmp_path / "fed" / "out", tmp_path / "asked", tmp_path / "killed"
     threading.Thread(target=kill_server_when, args=(out, asked, killed), daemon=True).start()
     with running(tmp_path / "fed", 2, options=OPTIONS, insecure=True) as fed:
         use_client(fed, HOLD_ROUND_2.format(asked=str(asked), killed=str(killed)))
         with pytest.raises(FedSeqError, match="did not complete"):
-            fed.run(f"out={out}")
+            fed.run("out=out")
         # Round 2 was never written down, but both clients were about to be asked for it: what is left is nothing.
         assert json.loads((out / "privacy.json").read_text()) == {"visits": [2, 2]}
-        assert "finished after 1 rounds of 9: the privacy budget allows no more" in fed.run(f"out={out}")
+        assert "finished after 1 rounds of 9: the privacy budget allows no more" in fed.run("out=out")
         accounts = sorted(json.loads(file.read_text())["mu2"] * NOISE**2 for file in fed.folder.rglob("privacy-?.json"))
         assert accounts == [1.0, 2.0]  # the second client of the chain was never reached in round 2
         # A server that forgets everything is refused by the client that has spent its budget, and by the other in turn.
-        fed.run(f"out={tmp_path / 'again'}", "rounds=2")
-        told = [sorted(hop["reason"] for hop in line["skipped"]) for line in lines(tmp_path / "again")]
+        fed.run("out=again", "rounds=2")
+        told = [sorted(hop["reason"] for hop in line["skipped"]) for line in lines(fed.folder / "again")]
         assert [len(reasons) for reasons in told] == [1, 2]
         assert all("is spent" in reason for reasons in told for reason in reasons)
     run = read_run(out)

@@ -10,9 +10,8 @@ from flwr.app import Message, RecordDict
 from fedseq.algorithms.base import FEDAVG
 from fedseq.basics.errors import FedSeqError
 from fedseq.data import load_dataset
-from fedseq.flower.apps.messages import DataFacts, Refused
-from fedseq.flower.apps.post import Post
-from fedseq.flower.apps.roster import Roster
+from fedseq.flower.messages import DataFacts, Refused
+from fedseq.flower.nodes import Post, Roster
 from fedseq.options.resolve import resolve
 from fedseq.rounds.prepare import assemble
 
@@ -55,7 +54,7 @@ def test_waiting_ends_when_it_says():
 
 
 def test_who_is_waited_for_is_said_with_the_time_left(monkeypatch):
-    monkeypatch.setattr("fedseq.flower.apps.roster.SAY_EVERY", 0.0)
+    monkeypatch.setattr("fedseq.flower.nodes.SAY_EVERY", 0.0)
     roster, notes = make_roster(Nodes(2))
     with pytest.raises(FedSeqError):
         roster.gather(0.5)

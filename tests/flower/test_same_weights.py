@@ -2,14 +2,13 @@
 
 import json
 import os
-from collections.abc import Iterator
 
 import pytest
 
 from fedseq import run
 from fedseq.using.predict import evaluate_run
 from flower.expected import NODES, OPTIONS, checksum, lines, on_one_machine
-from flower.federations import Running, running
+from flower.federations import Running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # real processes, and perhaps a busy machine
 
@@ -23,14 +22,8 @@ CASES = [{"algorithm": "fedseq+feddyn+window", "window": 2}] + SOAK * [
 ]
 
 
-@pytest.fixture(scope="module")
-def fed(tmp_path_factory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("federation") / "fed", NODES, options=OPTIONS) as made:
-        yield made
-
-
 @pytest.mark.parametrize("choices", CASES, ids=lambda choices: choices["algorithm"])
-def test_every_place_ends_with_the_same_weights(fed, tmp_path, choices):
+def test_every_place_ends_with_the_same_weights(fed: Running, tmp_path, choices):
     """Serial, two processes, a Ray cluster of two nodes, Flower's simulation, Flower over TLS with registered keys."""
     from ray.cluster_utils import Cluster
 
@@ -45,12 +38,12 @@ def test_every_place_ends_with_the_same_weights(fed, tmp_path, choices):
         run(options, tmp_path / "ray", engine="ray", ray_address=cluster.address)
     finally:
         cluster.shutdown()
-    fed.simulate(f"out={tmp_path / 'simulation'}", *changes)
-    fed.run(f"out={tmp_path / 'deployment'}", *changes)
-    for name in ("processes", "ray", "simulation", "deployment"):
-        assert checksum(tmp_path / name) == checksum(serial), name
-        assert lines(tmp_path / name) == lines(serial), name
-        assert (tmp_path / name / "superclients.json").read_text() == (serial / "superclients.json").read_text(), name
-    deployment = tmp_path / "deployment"
+    simulation, deployment = (fed.folder / f"{name}-{tmp_path.name}" for name in ("simulated", "deployed"))
+    fed.simulate(f"out={simulation.name}", *changes)
+    fed.run(f"out={deployment.name}", *changes)
+    for place in (tmp_path / "processes", tmp_path / "ray", simulation, deployment):
+        assert checksum(place) == checksum(serial), place
+        assert lines(place) == lines(serial), place
+        assert (place / "superclients.json").read_text() == (serial / "superclients.json").read_text(), place
     assert "label_counts" not in json.loads((deployment / "clients.json").read_text())
     assert evaluate_run(deployment)[0].accuracy == lines(serial)[-1]["accuracy"]

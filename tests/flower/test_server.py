@@ -3,7 +3,7 @@
 import pytest
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.flower.apps.server import IDENTITY, _identity
+from fedseq.flower.server_app import IDENTITY, _identity
 
 DAMAGED = ["", "{", '{"run": "ab"', "[]", '{"run": "ab", "examples": ["many"]}']
 

@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -18,10 +19,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
 from fedseq.data import load_dataset
-from fedseq.flower.apps.settings import Settings
-from fedseq.flower.deployment import admission, commands, folder, keys, local, processes, site
-from fedseq.flower.deployment.federation import Federation
-from fedseq.flower.deployment.kit import kit_of, read_kit
+from fedseq.flower import children, federation_folder, join, keys, registration
+from fedseq.flower.federation_folder import Federation, kit_of, read_kit
+from fedseq.flower.up import Deployment
 
 from .expected import lines
 from .federations import free_ports, running
@@ -31,11 +31,11 @@ LONG = 900.0
 
 @pytest.fixture
 def made(tmp_path: Path) -> Federation:
-    return folder.init(tmp_path / "fed", 2, port=free_ports(20))
+    return federation_folder.init(tmp_path / "fed", 2, port=free_ports(20))
 
 
-def joined(federation: Federation, node: int, place: Path) -> site.Site:
-    return site.settle(federation.kit(node), place)
+def joined(federation: Federation, node: int, place: Path) -> join.Site:
+    return join.settle(federation.kit(node), place)
 
 
 def test_a_kit_holds_no_secret_and_says_all_that_a_site_needs(made: Federation) -> None:
@@ -52,14 +52,14 @@ def test_a_site_makes_its_key_once_and_keeps_it(made: Federation, tmp_path: Path
     before = found.key.read_bytes(), found.public_key.read_bytes()
     found.public_key.unlink()  # it follows from the other half
     for source in (made.kit(0), found.folder):
-        again = site.settle(source, None if source == found.folder else tmp_path / "site")
+        again = join.settle(source, None if source == found.folder else tmp_path / "site")
         assert (again.key.read_bytes(), again.public_key.read_bytes()) == before
     with pytest.raises(FedSeqError, match="site of another kit"):
-        site.settle(made.kit(1), tmp_path / "site")
+        join.settle(made.kit(1), tmp_path / "site")
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "text").touch()
     with pytest.raises(FedSeqError, match="not a site's"):
-        site.settle(made.kit(1), tmp_path / "thesis")
+        join.settle(made.kit(1), tmp_path / "thesis")
     assert [file.name for file in (tmp_path / "thesis").iterdir()] == ["text"]
 
 
@@ -78,7 +78,7 @@ def unpacked(federation: Federation, place: Path) -> Path:
     return place
 
 
-@pytest.mark.parametrize("planted", ["node-0", "node-0.pub", "site.json", "process.json", "logs", "json.py", "memory"])
+@pytest.mark.parametrize("planted", ["node-0", "node-0.pub", "site.json", "logs", "json.py", "memory"])
 def test_a_folder_that_holds_more_than_a_kit_is_refused(made: Federation, tmp_path: Path, planted: str) -> None:
     kit = unpacked(made, tmp_path / "kit")
     theirs = joined(made, 0, tmp_path / "theirs").folder
@@ -94,11 +94,11 @@ def test_a_folder_that_holds_more_than_a_kit_is_refused(made: Federation, tmp_pa
     before = {file: file.stat() for file in kit.rglob("*") if not file.is_symlink()}
     for source, out in ((kit, None), (made.kit(0), kit)):
         with pytest.raises(FedSeqError, match=f"holds more than a kit, .* from this account: {planted}"):
-            site.settle(source, out)
+            join.settle(source, out)
     assert {file: file.stat() for file in kit.rglob("*") if not file.is_symlink()} == before
     (kit / planted).rename(tmp_path / planted)
-    assert site.settle(kit).data_dir == ""
-    assert site.settle(kit).folder == kit  # it is ours now
+    assert join.settle(kit).data_dir == ""
+    assert join.settle(kit).folder == kit  # it is ours now
 
 
 def test_a_site_is_known_by_what_is_kept_outside_of_it(
@@ -106,16 +106,16 @@ def test_a_site_is_known_by_what_is_kept_outside_of_it(
 ) -> None:
     kit = unpacked(made, tmp_path / "kit")
     kit.chmod(0o755)
-    before = site.settle(kit, data_dir="here")
+    before = join.settle(kit, data_dir="here")
     assert stat.S_IMODE(kit.stat().st_mode) == 0o700
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of another account"))
     with pytest.raises(FedSeqError, match="--trust"):
-        site.settle(kit)
-    assert site.settle(kit, trust=True) == before
-    assert site.settle(kit) == before  # from now on without it
+        join.settle(kit)
+    assert join.settle(kit, trust=True) == before
+    assert join.settle(kit) == before  # from now on without it
     monkeypatch.undo()
     with pytest.raises(FedSeqError, match="--trust"):  # its mark is the other account's
-        site.settle(kit)
+        join.settle(kit)
 
 
 @pytest.mark.slow
@@ -126,14 +126,14 @@ def test_what_we_start_takes_no_module_from_the_folder_it_is_started_in(
     plant(place)
     monkeypatch.chdir(place)
     with pytest.raises(FedSeqError, match="could not list keys"):  # as no SuperLink runs
-        admission.presence(made)
-    node = commands.supernode("127.0.0.1:1", 1, "partition-id=0", None)
-    for words in (commands.superlink(made, "127.0.0.1", 1, None), node):
-        process = processes.start([*words, "--help"], commands.environment(place), place, place / "logs" / "node.log")
+        registration.states(made)
+    node = children.supernode_words("127.0.0.1:1", 1, "partition-id=0", None)
+    for words in (children.superlink_words(made, "127.0.0.1", 1, None), node):
+        child = children.Child([*words, "--help"], children.environment(place), place, place / "logs" / "node.log")
         try:
-            assert processes.wait_until(lambda: not process.alive, LONG)  # noqa: B023
+            assert child.process.wait(LONG) == 0
         finally:
-            processes.kill([process])
+            child.kill()
         assert "show this help message" in (place / "logs" / "node.log").read_text()
     assert not (place / "RAN").exists()
 
@@ -141,7 +141,7 @@ def test_what_we_start_takes_no_module_from_the_folder_it_is_started_in(
 def test_a_log_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match=r"log"):
-        processes.start(["sleep", "1000"], dict(os.environ), tmp_path, tmp_path / "log")
+        children.Child(["sleep", "1000"], dict(os.environ), tmp_path, tmp_path / "log")
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -179,37 +179,37 @@ def test_files_that_are_no_kits_are_told(tmp_path: Path) -> None:
 
 def test_a_site_is_told_what_is_wrong_with_its_data(tmp_path: Path) -> None:
     np.savez("test.npz", x=np.zeros((4, 3), np.float32), y=np.array([0, 1, 0, 1]))
-    own = folder.init(tmp_path / "own", 1, own_data=True, settings=Settings(server_data="npz:test.npz"))
-    named = folder.init(tmp_path / "named", 1)
+    own = federation_folder.init(tmp_path / "own", 1, own_data=True, server_data="npz:test.npz")
+    named = federation_folder.init(tmp_path / "named", 1)
     for made, data, message in (
         (own, "", "add --data"),
         (own, "npz:nothing.npz", "nothing.npz"),
         (named, "npz:x.npz", "leave --data out"),
     ):
         with pytest.raises(FedSeqError, match=message):
-            site.settle(made.kit(0), tmp_path / "site", data)
+            join.settle(made.kit(0), tmp_path / "site", data)
     assert not (tmp_path / "site").exists()
 
 
 def test_the_operator_takes_public_keys_and_nothing_else(made: Federation, tmp_path: Path) -> None:
     one, other = (joined(made, node, tmp_path / f"site-{node}") for node in (0, 1))
     with pytest.raises(FedSeqError, match="must not leave its site"):
-        admission.admit(made, one.key)
+        registration.admit(made, one.key)
     with pytest.raises(FedSeqError, match="not a public key"):
-        admission.admit(made, made.folder / "README.md")
+        registration.admit(made, made.folder / "README.md")
     weak = Ed25519PrivateKey.generate().public_key()
     (tmp_path / "weak.pub").write_bytes(weak.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
     with pytest.raises(FedSeqError, match="ECDSA, 384 bits"):
-        admission.admit(made, tmp_path / "weak.pub", 0)
-    assert admission.admit(made, one.public_key) == 0
+        registration.admit(made, tmp_path / "weak.pub", 0)
+    assert registration.admit(made, one.public_key) == 0
     assert made.public_key(0).read_bytes() == one.public_key.read_bytes()
-    assert admission.admit(made, one.public_key) == 0  # again: nothing new
+    assert registration.admit(made, one.public_key) == 0  # again: nothing new
     with pytest.raises(FedSeqError, match="node 0 has another key already"):
-        admission.admit(made, other.public_key, 0)
+        registration.admit(made, other.public_key, 0)
     with pytest.raises(FedSeqError, match="key of node 0 already"):
-        admission.admit(made, one.public_key, 1)
+        registration.admit(made, one.public_key, 1)
     with pytest.raises(FedSeqError, match="nodes 0 to 1"):
-        admission.admit(made, other.public_key, 5)
+        registration.admit(made, other.public_key, 5)
     assert not made.public_key(1).exists()
 
 
@@ -217,30 +217,34 @@ def test_the_operator_takes_public_keys_and_nothing_else(made: Federation, tmp_p
 def test_a_fingerprint_is_the_one_that_ssh_shows(tmp_path: Path) -> None:
     keys.ensure_node_key(tmp_path / "key")
     shown = subprocess.run(["ssh-keygen", "-lf", tmp_path / "key.pub"], capture_output=True, text=True, check=True)
-    assert admission.fingerprint(tmp_path / "key.pub") == shown.stdout.split()[1]
+    assert registration.fingerprint(tmp_path / "key.pub") == shown.stdout.split()[1]
 
 
 def test_a_server_that_is_away_or_another_is_told_to_the_site(made: Federation) -> None:
-    assert "refused" in site.unreachable(kit_of(made, 0))
+    assert "refused" in join.unreachable(kit_of(made, 0))
+
+
+def presence(federation: Federation) -> str:
+    return registration.presence(federation, 1, registration.states(federation))
 
 
 def lose_the_key(federation: Federation, place: Path) -> None:
     """A site that makes a new key is let in only when the operator says so, and its old key is forgotten."""
     (place / "node-1").rename(place / "lost")
     (place / "node-1.pub").unlink()
-    again = site.settle(place)
+    again = join.settle(place)
     words = ["federation", "register", str(federation.folder), str(again.public_key)]
     assert main(words) == 2
-    assert admission.presence(federation)[1] in ("online", "offline")
+    assert presence(federation) in ("at its site: online", "at its site: offline")
     assert main([*words, "--replace"]) == 0
-    assert admission.presence(federation)[1] == "registered"  # never seen yet
+    assert presence(federation) == "at its site: registered"  # never seen yet
     (place / "node-1").rename(place / "new")
     (place / "node-1.pub").unlink()
     (place / "lost").rename(place / "node-1")
-    first = site.settle(place)  # makes the public half of the key that is there
+    first = join.settle(place)  # makes the public half of the key that is there
     with pytest.raises(FedSeqError, match="is a key that was replaced"):  # which Flower would leave out in silence
-        admission.admit(federation, first.public_key, replace=True)
-    assert admission.presence(federation)[1] == "registered"
+        registration.admit(federation, first.public_key, replace=True)
+    assert presence(federation) == "at its site: registered"
 
 
 @pytest.mark.slow
@@ -257,23 +261,22 @@ def test_a_site_joins_with_files_of_its_own_and_no_private_key_travels(
     np.savez(tmp_path / "server.npz", x=digits.x_test, y=digits.y_test)
     options = {"algorithm": "fedseq", "rounds": 2, "fraction": 1.0, "lr": 0.03, "exemplars": 5}
     with running(
-        tmp_path / "fed", 2, options=options, settings=Settings(server_data=f"npz:{tmp_path / 'server.npz'}"),
-        own_data=True, node_data=f"npz:{tmp_path}/data-{{node}}.npz", start=False,
+        tmp_path / "fed", 2, options=options, server_data=f"npz:{tmp_path / 'server.npz'}",
+        own_data=True, node_data=f"npz:{tmp_path}/data-{{node}}.npz", here=[0],
     ) as fed:  # fmt: skip
-        local.up(fed.federation, [0])
         words = ["federation", "join", str(fed.federation.kit(1)), "--data", f"npz:{tmp_path / 'data-1.npz'}"]
         said = tmp_path / "said"
         with said.open("w") as output:
             member = subprocess.Popen([sys.executable, "-m", "fedseq", *words], stdout=output, cwd=tmp_path)
         try:
-            assert processes.wait_until(lambda: "not let in" in said.read_text(), LONG)
+            assert children.wait_until(lambda: "not let in" in said.read_text(), LONG)
             assert main(["federation", "status", str(fed.folder)]) == 0
             assert "node-1       has not joined: no key of it is registered" in capsys.readouterr().out
             assert main(["federation", "register", str(fed.folder), str(tmp_path / "node-1" / "node-1.pub")]) == 0
             shown = capsys.readouterr().out
             assert "all nodes have their keys" in shown
             assert shown.split("with the key ")[1].split()[0] in said.read_text()
-            assert processes.wait_until(lambda: "online as client 1 of 2" in said.read_text(), LONG)
+            assert children.wait_until(lambda: "online as client 1 of 2" in said.read_text(), LONG)
             assert main(["federation", "status", str(fed.folder)]) == 0
             assert "node-1       at its site: online" in capsys.readouterr().out
             fed.run()
@@ -281,9 +284,9 @@ def test_a_site_joins_with_files_of_its_own_and_no_private_key_travels(
             member.send_signal(signal.SIGTERM)
             assert member.wait(LONG) == 0
         assert "left. Take part again with" in said.read_text()
-        node = json.loads((tmp_path / "node-1" / "process.json").read_text())
-        assert processes.family([processes.Process(**node)]) == set()
-        assert local.up(fed.federation) == []  # node 1's place is elsewhere
+        here = {process.pid for process in psutil.process_iter() if str(tmp_path / "node-1") in str(process.cmdline())}
+        assert not here
+        assert Deployment(fed.federation, None, print).nodes == [0]  # node 1's place is elsewhere
         lose_the_key(fed.federation, tmp_path / "node-1")
         private = (tmp_path / "node-1" / "node-1").read_bytes()
         assert not [file for file in fed.folder.rglob("*") if file.is_file() and private in file.read_bytes()]

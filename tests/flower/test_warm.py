@@ -1,12 +1,13 @@
 """The process that apps are forked off on a node, where everything is imported already."""
 
 import time
+from pathlib import Path
 
 import pytest
 
-from fedseq.flower.deployment import supernode
-from flower.expected import checksum, lines, on_one_machine, use_client
-from flower.federations import running
+from fedseq.flower import supernode
+from flower.expected import NODES, checksum, lines, on_one_machine, use_client
+from flower.federations import Running
 
 KILL_THE_WARM_ONE = """
     warm = os.getppid()
@@ -19,18 +20,17 @@ KILL_THE_WARM_ONE = """
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # real processes, and perhaps a busy machine
-def test_apps_are_forked_off_a_warm_process_and_it_is_started_again_when_it_dies(tmp_path):
+def test_apps_are_forked_off_a_warm_process_and_it_is_started_again_when_it_dies(fed: Running, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
-    options = {"dataset": "digits", "algorithm": "fedavg", "rounds": 2, "fraction": 1.0, "exemplars": 5}
-    with running(tmp_path / "fed", 2, options=options, insecure=True) as fed:
-        use_client(fed, KILL_THE_WARM_ONE.format(notes=str(notes)))
-        fed.run("update_check=none", f"out={tmp_path / 'out'}")
-    assert [record["skipped"] for record in lines(tmp_path / "out")] == [[], []]
+    use_client(fed, KILL_THE_WARM_ONE.format(notes=str(notes)))
+    fed.run("algorithm=fedavg", "update_check=none", "out=warm")
+    assert [record["skipped"] for record in lines(fed.folder / "warm")] == [[], []]
     parents = notes.read_text().splitlines()
-    assert len(parents) == 4
+    assert len(parents) == 2 * NODES
     assert all("multiprocessing.forkserver" in parent for parent in parents)
-    choices = {"algorithm": "fedavg", "update_check": "none"}
-    assert checksum(tmp_path / "out") == checksum(on_one_machine(tmp_path / "one", nodes=2, **choices))
+    assert checksum(fed.folder / "warm") == checksum(
+        on_one_machine(tmp_path / "one", algorithm="fedavg", update_check="none")
+    )
 
 
 @pytest.mark.parametrize(("nodes", "pause"), [(1, 0.2), (10, 1.0), (1000, 3.0)])

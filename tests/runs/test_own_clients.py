@@ -12,7 +12,7 @@ import fedseq
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
 from fedseq.engines.serial import SerialEngine
-from fedseq.flower.apps.settings import resolve_federation
+from fedseq.flower.run_options import resolve_federation
 from fedseq.options.resolve import resolve
 from fedseq.rounds.prepare import named_parts
 from fedseq.training.evaluation import client_spread

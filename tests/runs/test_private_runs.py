@@ -18,8 +18,8 @@ import fedseq
 from algorithms.toys import final_weights
 from fedseq import FedSeqError
 from fedseq.algorithms import feddyn, fedseqinter
-from fedseq.flower.apps.settings import read_run_config
-from fedseq.flower.apps.spending import charge_visits
+from fedseq.flower.client_memory import charge_visits
+from fedseq.flower.run_options import read_run_config
 from fedseq.options.config import Config
 from fedseq.options.resolve import resolve
 from fedseq.privacy.gaussian import epsilon_of

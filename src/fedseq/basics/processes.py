@@ -14,6 +14,16 @@ def python(*words: str) -> list[str]:
     return [sys.executable, "-P", *words]
 
 
+HOLDER = "FEDSEQ_HOLDER"  # in the environment of a process: the one with which it ends
+
+
+def end_with_holder() -> None:
+    """Be asked to end when the process that HOLDER names ends; for a program that may be started without one, too."""
+    holder = os.environ.pop(HOLDER, "")
+    if holder and not end_with_parent(int(holder), signal.SIGTERM):
+        sys.exit("the process that started this one has ended.")
+
+
 def end_with_parent(parent: int, number: signal.Signals) -> bool:
     """Be sent this signal when the parent dies, however it does. False if it has died already.
 

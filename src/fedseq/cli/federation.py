@@ -10,9 +10,8 @@ from fedseq.cli import add_action, add_actions, add_config_flags, add_trust
 from fedseq.options.config import all_options
 
 EXAMPLE = """fedseq federation init fed --nodes 5 --dataset digits --rounds 20
-  fedseq federation up fed        # a SuperLink and 5 SuperNodes on this machine
-  fedseq federation run fed       # train; results in fed/run
-  fedseq federation down fed      # stop just these
+  fedseq federation up fed        # a SuperLink and 5 SuperNodes on this machine, until Ctrl-C
+  fedseq federation run fed       # in a second terminal: train; results in fed/run
   fedseq federation init fed --nodes 3 --host fl.example.org    # many machines: commands in fed/README.md
   fedseq federation join node-0.zip --data npz:scans.npz        # at a site, with the kit that it was sent"""
 NEEDED = ("flwr", "cryptography", "psutil", "tomli_w")
@@ -26,9 +25,10 @@ of --dataset, or with --own-data a file that it names itself. Other options are 
 ACTIONS = {  # what it does in few words, in more words, and an example
     "init": ("write a ready folder", _INIT, "fedseq federation init fed --nodes 5 --algorithm fedseq+scaffold"),
     "up": (
-        "start a SuperLink and its nodes on this machine",
-        "Start the SuperLink and the nodes on this machine (127.0.0.1); what runs already is left alone.",
-        "fedseq federation up fed\n  fedseq federation up fed --node 2    # again, after it was killed\n"
+        "run a SuperLink and its nodes on this machine",
+        "Run the SuperLink and the nodes on this machine (127.0.0.1) until Ctrl-C or SIGTERM. A process that ends is\n"
+        "started again. --detach goes on in the background, until `down`.",
+        "fedseq federation up fed\n  fedseq federation up fed --detach\n"
         "  fedseq federation up fed --server    # the SuperLink alone, for nodes at their sites",
     ),
     "join": (
@@ -49,7 +49,7 @@ ACTIONS = {  # what it does in few words, in more words, and an example
     ),
     "status": (
         "what runs, and how far",
-        "Show which of the processes that `up` started run, the SuperLink's runs, and how far the run folder is.",
+        "Show the SuperLink, which nodes are online, the SuperLink's runs, and how far the run folder is.",
         "fedseq federation status fed",
     ),
     "stop": (
@@ -57,7 +57,7 @@ ACTIONS = {  # what it does in few words, in more words, and an example
         "Stop the runs under way. Processes go on, and `run` continues from the last checkpoint.",
         "fedseq federation stop fed",
     ),
-    "down": ("stop what `up` started", "Stop what `up` started, and nothing else.", "fedseq federation down fed"),
+    "down": ("end what `up` runs", "Ask `up`, in whatever terminal it runs, to end.", "fedseq federation down fed"),
 }
 
 
@@ -76,6 +76,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--node", type=int, action="append", metavar="K", help="start only this node (can be given several times)"
     )
     which.add_argument("--server", action="store_true", help="start only the SuperLink, for nodes at their sites")
+    up.add_argument("--detach", action="store_true", help="go on in the background; returns when all is online")
     join.add_argument(
         "--data", default="", metavar="SOURCE", help="this site's data: npz:FILE, folder:DIR or parquet:FILE"
     )

@@ -19,10 +19,9 @@ from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError
 from fedseq.data import load_dataset, load_labelled
 from fedseq.data.partition import partition_clients
-from fedseq.flower.apps.memory import Memories, rounds_back
-from fedseq.flower.apps.messages import Answer, DataFacts, Order, pack_answer, unpack_facts, unpack_order
-from fedseq.flower.apps.settings import Settings, read_run_config
-from fedseq.flower.apps.spending import charge_visits
+from fedseq.flower.client_memory import Memories, charge_visits, rounds_back
+from fedseq.flower.messages import Answer, DataFacts, Order, pack_answer, unpack_facts, unpack_order
+from fedseq.flower.run_options import Settings, read_run_config
 from fedseq.models import default_model, model_factory
 from fedseq.models.kernels import choose
 from fedseq.options.config import Config
@@ -148,3 +147,6 @@ def _part_of_named(config: Config, client: int, data_dir: str | None) -> tuple[n
     if client >= len(parts):
         raise FedSeqError(f"there are {len(parts)} clients, numbered from 0; there is no client {client}.")
     return dataset.x_train[parts[client]], dataset.y_train[parts[client]]
+
+
+app = make_client_app()  # what a federation's folder names

@@ -19,11 +19,12 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import write_json
 from fedseq.data import Dataset, load_dataset, load_labelled
 from fedseq.data.dataset import Arrays, half_scaled
-from fedseq.flower.apps.engine import FlowerEngine
-from fedseq.flower.apps.messages import DataFacts, bound_answers
-from fedseq.flower.apps.public_keys import read_keys
-from fedseq.flower.apps.roster import Roster
-from fedseq.flower.apps.settings import Settings, read_run_config
+from fedseq.flower.federation_folder import Federation
+from fedseq.flower.keys import read_keys
+from fedseq.flower.messages import DataFacts, bound_answers
+from fedseq.flower.nodes import Roster
+from fedseq.flower.remote_engine import FlowerEngine
+from fedseq.flower.run_options import Settings, read_run_config
 from fedseq.options.config import Config
 from fedseq.rounds.open_run import run_folder
 from fedseq.rounds.prepare import assemble
@@ -42,7 +43,7 @@ def make_server_app(algorithm: Callable[[Config], Algorithm] = algorithms.build)
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         try:
-            serve(grid, *read_run_config(context.run_config), algorithm)
+            serve(grid, Federation.of_this_server(), *read_run_config(context.run_config), algorithm)
         except FedSeqError as error:
             _log(logging.ERROR, f"fedseq: error: {error}")
             raise
@@ -50,25 +51,27 @@ def make_server_app(algorithm: Callable[[Config], Algorithm] = algorithms.build)
     return app
 
 
-def serve(grid: Grid, config: Config, settings: Settings, algorithm: Callable[[Config], Algorithm]) -> Run:
+def serve(
+    grid: Grid, federation: Federation, config: Config, settings: Settings, algorithm: Callable[[Config], Algorithm]
+) -> Run:
     """Start the run, or continue it from its last checkpoint if its folder holds one."""
     reporter = LogReporter()
-    folder = run_folder(settings.out or None, config)
+    folder = run_folder(federation.folder / settings.out, config)
     bound_answers(0)
-    dataset = _server_data(config, settings)
+    dataset = _server_data(config, federation.server_data)
     dataset = replace(dataset, x_train=dataset.x_train[:0], y_train=dataset.y_train[:0])
     clients, rule = config.num_clients, algorithm(config)
     settled = assemble(config, dataset, [np.zeros(0, np.int64)] * clients, rule)
     config = settled.config  # with kernels for all alike
     of_data = (dataset.shape, dataset.class_names, dataset.mean, dataset.std)
     facts = DataFacts(*of_data, config.kernels, settled.task.frozen_digest)
-    keys = read_keys(Path(settings.keys), clients) if settings.keys else {}
+    keys = read_keys(federation.folder / "keys", clients) if settings.keys else {}
     earlier = dict(enumerate(_identity(folder).get("examples", [])))
     roster = Roster(grid, facts, clients, keys, reporter.note, settings.hop_deadline, sizes=earlier)
     roster.gather(settings.wait)
     # As long as each client's data, which is elsewhere; they take no memory, whatever a client claims.
     lengths = [np.broadcast_to(np.int64(0), size) for size in roster.counted(settings.most_examples)]
-    parts = replace(settled, task=replace(settled.task, clients=lengths), test_source=settings.server_data)
+    parts = replace(settled, task=replace(settled.task, clients=lengths), test_source=federation.server_data)
 
     def engine(_: Config, task: Task) -> FlowerEngine:
         """Called by the only one who writes in the folder, so that of two that start at once one names the run."""
@@ -101,11 +104,11 @@ def _identity(folder: Path) -> dict[str, Any]:
         ) from None
 
 
-def _server_data(config: Config, settings: Settings) -> Dataset:
+def _server_data(config: Config, source: str) -> Dataset:
     """Test set and exemplars. Where clients bring their own data, the server has a file of its own and no more."""
-    if not settings.server_data:
+    if not source:
         return load_dataset(config.dataset, Path(config.data_dir) if config.data_dir else None)
-    own = load_labelled(settings.server_data)
+    own = load_labelled(source)
     return half_scaled("own", Arrays(own.x[:0], own.y[:0], own.x, own.y), own.class_names)
 
 
@@ -137,3 +140,6 @@ class LogReporter(Quiet):
 
 def _log(level: int, text: str) -> None:
     logging.getLogger("flwr").log(level, "%s", text)
+
+
+app = make_server_app()  # what a federation's folder names

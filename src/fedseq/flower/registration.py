@@ -1,13 +1,24 @@
-"""Which key is whose. A node's key is made where the node runs, and the server gets no more than its public half."""
+"""Which key is whose. A node's key is made where the node runs, and the server gets no more than its public half.
+
+As a program it is `flwr supernode` for many keys in one process, since Flower's client takes its settings from the
+environment:
+
+register KEY...     as `flwr supernode register`
+unregister KEY...   by their keys, not by Flower's numbers
+list                the state of each key, as JSON
+"""
 
 import base64
 import hashlib
 import json
 import re
 import subprocess
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+import click
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -15,10 +26,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import open_plain, write_atomically
 from fedseq.basics.processes import python
-from fedseq.flower.apps.public_keys import read_key
-from fedseq.flower.deployment import commands, keys
-from fedseq.flower.deployment.federation import GONE, Federation
+from fedseq.flower import keys
+from fedseq.flower.children import environment
+from fedseq.flower.federation_folder import NAME, Federation
+from fedseq.flower.keys import read_key
 
+GONE = "unregistered"  # what the SuperLink says of a key that was taken back, for good
+KNOWN = "already in use"  # what it says of a key that it was told of before
 MOST_BYTES = 16 << 10
 
 
@@ -52,7 +66,7 @@ def admit(federation: Federation, file: Path, node: int | None = None, replace: 
             raise FedSeqError(f"node {node} has another key already. If its site made a new one, add --replace.")
     before = federation.public_key(node)
     if before.exists() and not before.read_bytes().startswith(text):
-        if _states(federation).get(read_key(file).decode()) == GONE:
+        if states(federation).get(read_key(file).decode()) == GONE:
             raise FedSeqError(
                 f"{file} is a key that was replaced, and Flower lets none in a second time. Its site makes another: it "
                 "joins with its kit in a new folder (--out), or in its own without the files node-K and node-K.pub."
@@ -68,17 +82,19 @@ def register(federation: Federation) -> None:
     _ask(federation, "register", *(str(federation.public_key(node)) for node in _known(federation)))
 
 
-def presence(federation: Federation) -> dict[int, str]:
-    """Of each node whose key is known, what the SuperLink says: registered (never seen yet), online or offline."""
-    states = _states(federation)
-    known = {node: read_key(federation.public_key(node)).decode() for node in _known(federation)}
-    return {node: states.get(key, "not registered") for node, key in known.items()}
+def presence(federation: Federation, node: int, states: Mapping[str, str]) -> str:
+    """What the SuperLink says of a node; without `states` it does not run."""
+    if not federation.public_key(node).exists():
+        return "has not joined: no key of it is registered"
+    place = "at its site: " if is_elsewhere(federation, node) else ""
+    unknown = "not registered" if states else "unknown, as the SuperLink does not run"
+    return place + states.get(read_key(federation.public_key(node)).decode(), unknown)
 
 
-def _states(federation: Federation) -> dict[str, str]:
-    """What the SuperLink says of every key that it was ever told of."""
-    states: dict[str, str] = json.loads(_ask(federation, "list").splitlines()[-1])
-    return states
+def states(federation: Federation) -> dict[str, str]:
+    """What the SuperLink says of every key that it was ever told of: registered (never seen yet), online, offline."""
+    found: dict[str, str] = json.loads(_ask(federation, "list").splitlines()[-1])
+    return found
 
 
 def fingerprint(file: Path) -> str:
@@ -118,9 +134,64 @@ def _number(words: str) -> int | None:
 
 def _ask(federation: Federation, *words: str) -> str:
     """In a process of its own, as Flower's client takes its settings from the environment."""
-    command = python("-m", "fedseq.flower.deployment.registration", *words)
-    environment = commands.environment(federation.folder / "flwr")
-    asked = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace")
+    command = python("-m", "fedseq.flower.registration", *words)
+    asked = subprocess.run(
+        command, env=environment(federation.folder / "flwr"), capture_output=True, text=True, errors="replace"
+    )
     if asked.returncode:
         raise FedSeqError(f"the SuperLink could not {words[0]} keys:\n{asked.stdout.strip()}\n{asked.stderr.strip()}")
     return asked.stdout
+
+
+def _register(keys: list[str]) -> None:
+    for key in keys:
+        try:
+            _flwr("register", key)
+        except click.ClickException as error:
+            if KNOWN not in error.format_message():  # registrations outlive the SuperLink
+                raise
+
+
+def _unregister(keys: list[str]) -> None:
+    numbers = {node.public_key: node.node_id for node in _nodes() if node.status != GONE}
+    for key in keys:
+        if (number := numbers.get(read_key(Path(key)))) is not None:
+            _flwr("unregister", str(number))
+
+
+def _list(_: list[str]) -> None:
+    states = {node.public_key.decode(): node.status for node in _nodes()}
+    sys.stdout.write(json.dumps(states) + "\n")
+
+
+def _nodes() -> list[Any]:
+    from flwr.cli.flower_config import read_superlink_connection
+    from flwr.cli.utils import init_http_client_from_connection
+    from flwr.proto.control_pb2 import ListNodesRequest
+
+    client = init_http_client_from_connection(read_superlink_connection(NAME))
+    try:
+        return list(client.ListNodes(ListNodesRequest()).nodes_info)
+    finally:
+        client.close()
+
+
+def _flwr(*words: str) -> None:
+    from flwr.cli.app import app
+
+    command: Any = app
+    command(["supernode", *words, NAME], standalone_mode=False)
+
+
+ACTIONS: dict[str, Callable[[list[str]], None]] = {"register": _register, "unregister": _unregister, "list": _list}
+
+
+def main(words: list[str]) -> None:
+    try:
+        ACTIONS[words[0]](words[1:])
+    except click.ClickException as error:
+        sys.exit(error.format_message())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

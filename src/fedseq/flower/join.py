@@ -18,14 +18,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import filelock
+
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import read_json, write_atomically, write_json
-from fedseq.flower.deployment import commands, keys, local, processes
-from fedseq.flower.deployment.kit import Kit, read_kit
-from fedseq.flower.deployment.processes import Process
-from fedseq.flower.deployment.runconfig import absolute, refuse_quotes
+from fedseq.flower import children, keys
+from fedseq.flower.children import Child
+from fedseq.flower.federation_folder import Kit, read_kit
+from fedseq.flower.run_options import absolute, refuse_quotes
 
-SETTINGS, PROCESS, LOCK = "site.json", "process.json", "site.lock"
+SETTINGS, LOCK = "site.json", "site.lock"
 MARK = "mark"  # in site.json
 ASK_AGAIN = 10.0  # seconds between two tries to be let in
 CONNECT_SECONDS = 10.0
@@ -79,7 +81,7 @@ def settle(source: Path, folder: Path | None = None, data: str = "", data_dir: s
 
 def stay(site: Site, say: Say) -> None:
     """Keep the node running until we are interrupted; then stop it. One that ends is started again."""
-    started: list[Process] = []
+    started: list[Child] = []
     with _held(site):
         try:
             while True:
@@ -88,7 +90,7 @@ def stay(site: Site, say: Say) -> None:
                 _watch(site, started[0], say)
                 time.sleep(ASK_AGAIN)
         finally:
-            processes.stop(started, local.STOP_SECONDS)
+            children.stop(started)
 
 
 def unreachable(kit: Kit) -> str:
@@ -116,37 +118,34 @@ def _wait_until_reachable(site: Site, say: Say) -> None:
         time.sleep(ASK_AGAIN)
 
 
-def _start(site: Site) -> Process:
-    config = commands.node_config(
+def _start(site: Site) -> Child:
+    config = children.node_config(
         site.kit.node, site.kit.nodes, site.folder / "memory", data=site.data, **{"data-dir": site.data_dir}
     )
     address = f"[{site.kit.host}]" if ":" in site.kit.host else site.kit.host
-    words = commands.supernode(
-        f"{address}:{site.kit.port}", local.free_port(site.kit.port + 1 + site.kit.node), config,
-        commands.Trust(site.folder / "ca.crt", site.key),
-    )  # fmt: skip
-    process = processes.start(words, commands.environment(site.folder / "flwr"), site.folder, site.log)
-    write_json(site.folder / PROCESS, vars(process))
-    return process
+    port = children.free_port(site.kit.port + 1 + site.kit.node)
+    trust = children.Trust(site.folder / "ca.crt", site.key)
+    words = children.supernode_words(f"{address}:{site.kit.port}", port, config, trust)
+    return Child(words, children.environment(site.folder / "flwr"), site.folder, site.log)
 
 
-def _watch(site: Site, process: Process, say: Say) -> None:
+def _watch(site: Site, child: Child, say: Say) -> None:
     """Tell when it is let in, and return when it has ended."""
     online = False
-    while process.alive:
-        if not online and local.says(site.log, local.ONLINE):
+    while child.alive:
+        if not online and child.says(children.ONLINE):
             online = True
             say(f"online as client {site.kit.node} of {site.kit.nodes}. Ctrl-C leaves the federation.")
-        time.sleep(processes.POLL)
+        time.sleep(children.POLL)
     if online:
         say(f"the node has ended; starting it again. What it said is in {site.log}.")
-    elif local.says(site.log, local.NOT_LET_IN):
+    elif child.says(children.NOT_LET_IN):
         say(
-            f"not let in: the operator has not registered {site.public_key.name} yet, or held this node for alive up "
-            f"to a minute after it was killed. Trying again in {ASK_AGAIN:g} s."
+            f"not let in: the operator has not registered {site.public_key.name} yet, or still considers this node "
+            f"alive, up to a minute after it was killed. Trying again in {ASK_AGAIN:g} s."
         )
     else:
-        raise FedSeqError(f"the node did not start. Its log ends:\n{local.end_of(site.log)}")
+        raise FedSeqError(f"the node did not start. Its log ends:\n{child.last_lines()}")
 
 
 def _refuse_another(kit: Kit, folder: Path, trust: bool) -> None:
@@ -205,18 +204,9 @@ def _check_data(kit: Kit, data: str) -> None:
 
 @contextlib.contextmanager
 def _held(site: Site) -> Iterator[None]:
-    """For this process alone; a node that a killed one left behind is ended."""
-    import filelock
-
+    """For this process alone."""
     try:
         with filelock.FileLock(site.folder / LOCK, blocking=False):
-            processes.kill(_recorded(site))
             yield
     except filelock.Timeout:
         raise FedSeqError(f"the site in {site.folder} has been joined already, by another process.") from None
-
-
-def _recorded(site: Site) -> list[Process]:
-    path = site.folder / PROCESS
-    found = read_json(path)
-    return [] if found is None else [processes.recorded(found, path)]

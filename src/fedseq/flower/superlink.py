@@ -11,13 +11,23 @@ import ipaddress
 import os
 import sys
 import threading
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
+
+from flwr.supercore.corestate import in_memory_corestate, sql_corestate
+
+from fedseq.basics.processes import end_with_holder
 
 FOR_ALL = "/v1/fleet/"
 LARGEST_REQUEST = 8 << 20  # bytes: nodes send arrays in pieces of 5 MiB
 TIMES_THE_ORDER = 4  # a client returns its model, and of an algorithm's other vectors at most a few
 ALWAYS_ALLOWED = 1 << 20
 ANSWERS_AT_ONCE = 100_000
+START_SECONDS = 300
+MISSED_SECONDS = 60  # without a word, after which an app that has reported is taken to be dead: as Flower has it
+TRY_AGAIN = 503
+
+Translator = Callable[[Any, Callable[[Any], Awaitable[Any]]], Coroutine[Any, Any, Any]]
 
 
 class NodesOnly:
@@ -102,14 +112,50 @@ class AnswerLimit:
         return self.not_stored
 
 
+def let_apps_start_slowly() -> None:
+    """Flower gives an app 30 seconds to report, then takes its work away and starts another.
+
+    On a busy machine importing PyTorch takes longer: every app would be replaced before it began.
+
+    Flower multiplies the two to know when an app is dead, and uses the first alone for its start.
+    """
+    modules: tuple[Any, ...] = (in_memory_corestate, sql_corestate)
+    for state in modules:
+        state.HEARTBEAT_DEFAULT_INTERVAL = START_SECONDS
+        state.HEARTBEAT_PATIENCE = MISSED_SECONDS / START_SECONDS
+
+
+def ask_again_when_busy(translate: Translator) -> Translator:
+    """Flower's translation of errors into answers, but for a database that others are writing into.
+
+    It takes one writer at a time. A request that did not get its turn within five seconds is answered with 500, which
+    nobody tries again: a run would end for a disk that was slow once. It has changed nothing, so that 503 says the same
+    and is tried again.
+    """
+    from sqlalchemy.exc import OperationalError
+    from starlette.responses import JSONResponse
+
+    async def translated(request: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
+        async def answered(request: Any) -> Any:
+            try:
+                return await call_next(request)
+            except OperationalError as error:
+                if "locked" not in str(error.orig):
+                    raise
+                return JSONResponse({"detail": "The database is busy."}, TRY_AGAIN)
+
+        return await translate(request, answered)
+
+    return translated
+
+
 def main() -> None:
     from flwr.superlink import extensions
     from flwr.superlink import main as app
     from flwr.superlink.cli.flower_superlink import flower_superlink
     from starlette.middleware import Middleware
 
-    from fedseq.flower.deployment.patience import ask_again_when_busy, let_apps_start_slowly
-
+    end_with_holder()
     os.environ.pop("FORWARDED_ALLOW_IPS", None)  # a stranger must not say whose request it is
     others = extensions.get_middleware
     extensions.get_middleware = lambda: (Middleware(NodesOnly), *others())

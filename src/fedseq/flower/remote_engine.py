@@ -10,9 +10,8 @@ from torch import Tensor
 
 from fedseq.algorithms.base import FEDAVG, Hop
 from fedseq.engines.serial import Evaluated, SerialEngine
-from fedseq.flower.apps.messages import TRAIN, Order, Refused, Version, pack_order, unpack_answer
-from fedseq.flower.apps.post import Post
-from fedseq.flower.apps.roster import Roster
+from fedseq.flower.messages import TRAIN, Order, Refused, Version, pack_order, unpack_answer
+from fedseq.flower.nodes import Post, Roster
 from fedseq.policies.gate import Gate, Note
 from fedseq.training.chains import Chain
 from fedseq.training.evaluation import Evaluation
