@@ -17,7 +17,7 @@ from fedseq.paper.plan import load_experiment
 from fedseq.paper.published import ALPHAS, CENTRALIZED, TABLE_2
 from fedseq.report.convergence import SHARES, WINDOW, Bound, ComparisonRow, compare, crossing_text
 from fedseq.report.costs import ROUND, human_bytes, human_seconds
-from fedseq.report.figures import COLOURS, Look, curves, look
+from fedseq.report.figures import COLOURS, Look, curves, look, plt, save
 from fedseq.report.formats import TextTable, to_markdown
 from fedseq.report.series import Series, make_series, stat
 from fedseq.runs.reading import Run, read_all, readable
@@ -292,6 +292,7 @@ def tables() -> dict[str, str]:
 
 
 def draw(folder: Path) -> Iterator[Path]:
+    yield draw_demo(folder)
     timed = [run for name in BY_THE_CLOCK for run in runs_in(name)]
     yield curves(timed, folder / "cifar10-time.png", PARTS[0].bound, "seconds", shown=shown)
     for part in PARTS:
@@ -299,6 +300,26 @@ def draw(folder: Path) -> Iterator[Path]:
             alike = len({run.config.algorithm for run in part.drawn}) == 1  # then each variant has a colour
             looks = None if alike else shown
             yield curves(part.drawn, folder / f"{part.folder}.png", part.bound, part.over, shown=looks)
+
+
+def draw_demo(folder: Path) -> Path:
+    """What `fedseq demo` shows, over rounds and over simulated time."""
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
+    for axes, axis in zip(panels, (ROUND, "simulated_seconds"), strict=True):
+        for one in make_series(runs_in("demo")):
+            (run,) = one.runs
+            if one.central:
+                axes.axhline(run.final_accuracy() or 0, color="#888888", linestyle=":", label="all data in one place")
+                continue
+            name, (colour, line) = shown(one)
+            at, means = zip(*((row[axis], row["accuracy"]) for row in run.metrics), strict=True)
+            axes.plot(at, means, color=colour, linestyle=line, label=name, linewidth=1.8)
+        axes.set(xlabel="round" if axis == ROUND else "simulated time (s)", ylim=(0, 1))
+        axes.yaxis.set_major_formatter("{x:.0%}")
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("test accuracy")
+    panels[0].legend(loc="lower right", frameon=False)
+    return save(figure, folder / "demo.png")
 
 
 def shown(series: Series) -> tuple[str, Look]:
