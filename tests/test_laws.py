@@ -21,17 +21,28 @@ from fedseq.basics import seeds
 from fedseq.engines.serial import open_serial
 from fedseq.options.grammar import AlgorithmName, parse_algorithm
 from fedseq.options.resolve import resolve
-from fedseq.options.tables import AVERAGES, ENGINES, SERVER_RULES, EngineRow
+from fedseq.options.tables import AVERAGES, ENGINES, LOCAL_RULES, SERVER_RULES, EngineRow
 from fedseq.runs.reading import read_run
 from fitting import that_fit
 
-LOCALS = ["", "fedprox", "scaffold", "feddyn"]
+LOCALS = ["", *(name for name in LOCAL_RULES if name != "fedavg")]  # which is what no rule is
 SERVERS = ["", *SERVER_RULES]
+
+
+def fits_together(*parts: str) -> bool:
+    """A rule's row says what it refuses."""
+    try:
+        resolve({"dataset": "own", "algorithm": "+".join(filter(None, parts)) or "fedavg"}, lenient=True)
+    except FedSeqError:
+        return False
+    return True
+
+
 INNERS: list[tuple[str, ...]] = [
-    (local, server) for local in LOCALS for server in SERVERS if not (local == "feddyn" and server)
+    (local, server) for local in LOCALS for server in SERVERS if fits_together(local, server)
 ]
-INNERS += [("relay",), ("relay", "fedacg")]
-INNERS += [("ema",), ("window",), ("feddyn", "ema"), ("scaffold", "fedacg", "window")]
+INNERS += [(average,) for average in AVERAGES]
+INNERS += [("feddyn", "ema"), ("scaffold", "fedacg", "window")]
 SIZES = [9, 4, 1, 6, 12, 3]
 GROUPS = [(0, 3), (4,), (1, 2, 5)]
 SINGLETONS = [(k,) for k in range(len(SIZES))]

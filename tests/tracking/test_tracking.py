@@ -54,6 +54,7 @@ def test_a_failure_is_told_once_and_stops_nothing(tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(TRACKERS, "failing", TrackerRow(f"{__name__}:Failing"))
     notes: list[str] = []
     with tracked(resolve({"track": "failing"}), tmp_path, [], notes.append) as track:
+        assert track is not None
         for round_ in (1, 2, 3):
             track({"round": round_, "accuracy": 0.5})
     assert notes == ["nothing more is tracked by failing: OSError: the disk is full."]

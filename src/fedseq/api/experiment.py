@@ -15,7 +15,7 @@ from fedseq.grouping.superclients import refuse_impossible
 from fedseq.options.config import Config
 from fedseq.options.config_files import refuse_code
 from fedseq.options.resolve import resolve
-from fedseq.policies.stopping import Stopping
+from fedseq.policies.early_stopping import Stopping
 from fedseq.rounds.log import RoundLog, identity
 from fedseq.rounds.loop import Round, Setup, final_model, rounds
 from fedseq.rounds.open_run import OpenFolder, open_folder, reopen_folder
@@ -125,7 +125,8 @@ def run_in(opened: OpenFolder, parts: Parts, reporter: Reporter = QUIET, make_en
                         snapshot = done.snapshot
                         metrics.append(done.record)
                         reporter.round({**done.record, "seconds": done.seconds})
-                        track(done.record)
+                        if track:
+                            track(done.record)
         except KeyboardInterrupt:
             raise Interrupted(files.path) from None
         finally:

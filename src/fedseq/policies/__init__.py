@@ -6,11 +6,11 @@ from dataclasses import replace
 from fedseq.basics.errors import FedSeqError
 from fedseq.options.config import Config
 from fedseq.policies.attackers import attacked
+from fedseq.policies.early_stopping import Stopping
 from fedseq.policies.failures import Failures
 from fedseq.policies.gate import Gate
 from fedseq.policies.long_chains import LongChains
 from fedseq.policies.privacy import PrivateRounds, PrivateVisits, mechanism_of
-from fedseq.policies.stopping import Stopping
 from fedseq.training.examples import Examples
 from fedseq.training.jobs import Task
 from fedseq.training.policy import Plan, Policy, Watcher

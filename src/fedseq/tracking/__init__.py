@@ -56,8 +56,9 @@ def _is_number(value: Any) -> bool:
 @contextmanager
 def tracked(
     config: Config, place: Path, history: Sequence[Record], note: Callable[[str], None]
-) -> Iterator[Callable[[Record], None]]:
+) -> Iterator[Callable[[Record], None] | None]:
     """A function that passes each new round to the trackers that the config names; they know of `history` already.
+    None where it names none.
 
     `place` is their folder in the run folder. A tracker that fails is told of once and left out from then on. It never
     stops a run.
@@ -86,7 +87,7 @@ def tracked(
     for name in trackers_of(config.track):
         attempt(name, partial(begin, name))
     try:
-        yield pass_on
+        yield pass_on if trackers_of(config.track) else None
     except BaseException:  # also Ctrl-C: a tracked run is told that it did not end
         close(finished=False)
         raise
