@@ -100,7 +100,9 @@ def test_a_model_that_does_not_fit_is_told_before_there_is_a_folder(name, words,
 def test_the_contract_is_in_the_help(capsys):
     with pytest.raises(SystemExit):
         main(["run", "--help"])
-    assert "(shape, num_classes), (num_classes) or nothing" in " ".join(capsys.readouterr().out.split())
+    assert "called with (shape, num_classes), with (num_classes) or without arguments" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 class Features(nn.Module):
