@@ -15,6 +15,7 @@ from sphinx.application import Sphinx
 from fedseq import __version__
 
 HERE = Path(__file__).parent
+OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?:benchmarks|results)/[\w/-]+\.md)[^)]*\)")
 
 project = "FedSeq"
 author = "the FedSeq contributors"
@@ -63,6 +64,11 @@ def add_navigation(app: Sphinx, docname: str, source: list[str]) -> None:
         source[0] += _toctree(["*"], ":glob:")
 
 
+def name_outside_pages(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Pages in other folders of the repository are not on the site: where they are linked, their path stands."""
+    source[0] = OUTSIDE.sub(r"\1 (`\2`)", source[0])
+
+
 def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
     """The headings of the reading order, each with the pages that its lines begin with."""
     parts = re.split(r"^## (.+)$", text, flags=re.M)[1:]
@@ -76,4 +82,5 @@ def _toctree(pages: list[str], option: str) -> str:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", add_navigation)
+    app.connect("source-read", name_outside_pages)
     return {"parallel_read_safe": True}
