@@ -3,7 +3,7 @@
 import operator
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ from fedseq.training.examples import Examples, model_input
 from fedseq.training.jobs import Task, make_task
 from fedseq.training.reporter import Reporter
 from fedseq.training.weights import FlatModel
+
+_MOST_CLASSES = 100_000  # where there are fewer examples; each class has a name, and an output of the model
 
 
 def federate(
@@ -66,16 +68,23 @@ def federate(
     are those of the command line (rounds, lr, fraction, ...). Giving the same folder again continues the run. With
     `test_clients`, whose each test example is, `eval_clients` tells how the model does for each client.
     """
-    _check_arguments(model, algorithm, loss, folder, options)
+    groups = list(groups) if isinstance(groups, Iterable) else groups  # of which a generator would give once
+    _check_arguments(model, algorithm, loss, folder, reporter, options)
     seed = coerce("seed", options.get("seed", 0)) or 0
+    if seed < 0:
+        raise FedSeqError(f"--seed must be 0 or more, not {seed}.")
     share = None if holdout is None else coerce("holdout", holdout)
     own = read_own_data(clients, test, data, label_column, share, holdout_by, seed)
     (x, y), (x_test, y_test), indices = own.train, own.test, own.clients
     if y.is_floating_point() != y_test.is_floating_point():
         raise FedSeqError("some targets are classes (integers) and some are numbers (floats). Give all of one kind.")
     num_classes = 0 if y.is_floating_point() else int(torch.cat([y, y_test]).max()) + 1
+    if num_classes > max(_MOST_CLASSES, len(y)):
+        raise FedSeqError(f"class {num_classes - 1} among {len(y)} examples. Number the classes from 0.")
     chosen = _checked_groups(groups, indices) if groups is not None else None
     config = _resolve_own(algorithm, len(indices), bool(num_classes), groups is not None, options)
+    if config.augment == "crop-flip" and x.dim() != 4:
+        raise FedSeqError(f"augment='crop-flip' needs pictures, and inputs have the shape {list(x.shape[1:])}.")
     names = own.names
     if config.algorithm == CENTRALIZED:
         indices, names = [np.concatenate(indices)], ()
@@ -99,7 +108,9 @@ def federate(
     return execute(parts, folder, reporter or default_reporter())
 
 
-def _check_arguments(model: Any, algorithm: Any, loss: Any, folder: Any, options: Mapping[str, Any]) -> None:
+def _check_arguments(
+    model: Any, algorithm: Any, loss: Any, folder: Any, reporter: Any, options: Mapping[str, Any]
+) -> None:
     if isinstance(model, nn.Module) or not callable(model):
         raise FedSeqError("model must be a function that builds a module, such as the class itself, not a module.")
     if not isinstance(algorithm, str | Algorithm):
@@ -108,8 +119,12 @@ def _check_arguments(model: Any, algorithm: Any, loss: Any, folder: Any, options
         raise FedSeqError(
             f"loss must be a function of outputs and targets, such as nn.CrossEntropyLoss(), not {in_words(loss)}."
         )
-    if not isinstance(folder, str | Path | None):
-        raise FedSeqError(f"folder must be a path, not {in_words(folder)}.")
+    if not isinstance(folder, str | Path | None) or "\0" in str(folder):
+        raise FedSeqError(f"folder must be a path, not {folder!r:.60}.")
+    if reporter is not None and not all(callable(getattr(reporter, name, None)) for name in ("begin", "round", "note")):
+        raise FedSeqError(
+            f"reporter must have the methods of fedseq.training.reporter.Reporter; it is {in_words(reporter)}."
+        )
     for name in ("dataset", "data_dir", "clients_by", "num_clients"):
         if name in options:
             raise FedSeqError(f"examples and clients are given, so that {name} has no effect. Leave it out.")
@@ -124,6 +139,8 @@ def _checked_owners(test_clients: Any, examples: int, config: Config) -> np.ndar
         raise FedSeqError(
             "test_clients has no effect without eval_clients, the number of clients to evaluate one by one."
         )
+    if isinstance(test_clients, str | Set | Mapping) or not isinstance(test_clients, Iterable):
+        raise FedSeqError(f"test_clients is {in_words(test_clients)}: give a list with whose each test example is.")
     whose = column_values("test_clients", "client", [plain_number(one) for one in test_clients])
     if len(whose) != examples:
         raise FedSeqError(f"test_clients has {len(whose)} entries for {examples} test examples.")
@@ -238,6 +255,8 @@ def _warn_of_unseen(task: Task) -> None:
 def _checked_groups(groups: Any, clients: Sequence[np.ndarray]) -> list[Unit]:
     """A user's superclients: each client that holds examples once; those without are left out, as everywhere."""
     try:
+        if any(isinstance(group, Set) or any(isinstance(client, bool) for client in group) for group in groups):
+            raise TypeError  # a set has no order, in which the clients of a superclient could train
         members = [[operator.index(client) for client in group] for group in groups]
     except TypeError:
         raise FedSeqError("groups must be a list of lists of clients' numbers, such as [[0, 1], [2, 3]].") from None

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from fedseq.basics import seeds
-from fedseq.basics.errors import FedSeqError, unknown
+from fedseq.basics.errors import FedSeqError, in_short, unknown
 from fedseq.data.columns import NamedColumns, column_values, to_dataset
 from fedseq.data.dataset import Column, Wanted
 from fedseq.data.dataset import Dataset as Table
@@ -61,6 +61,12 @@ def read_own_data(
         raise FedSeqError("clients tells whose each example is, and there are no examples: give them as data=...")
     if holdout is not None and test is not None:
         raise FedSeqError("a test set is given, so that holdout has no effect. Leave one of them out.")
+    if holdout is not None and not 0 < holdout < 1:
+        raise FedSeqError(f"holdout must be a share between 0 and 1, not {holdout:g}.")
+    if not by_owner and (holdout is not None or holdout_by != EXAMPLES or label is not None):
+        raise FedSeqError(
+            "holdout, holdout_by and label_column are for clients by a column, a function or a list. Leave them out."
+        )
     if by_owner:
         return _by_owner(clients, test, data, label, HOLDOUT if holdout is None else holdout, holdout_by, seed)
     if test is None:
@@ -88,7 +94,11 @@ def read_own_data(
 def _are_scalars(clients: Any) -> bool:
     if isinstance(clients, Tensor | np.ndarray):
         return clients.ndim == 1 and clients.dtype != object
-    return isinstance(clients, Sequence) and bool(clients) and not any(map(np.ndim, clients))
+    return isinstance(clients, Sequence) and bool(clients) and all(map(_is_scalar, clients))
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, str | bytes) or getattr(value, "shape", None) == () or not isinstance(value, Iterable)
 
 
 def _by_owner(
@@ -152,7 +162,10 @@ def _from_pairs(data: Any, by: Any, label: str | None, holdout_by: str, test: An
             "the data set's targets are numbers; clients by a function or a list are for classes (integers)."
         )
     count = len(pairs[0][1])
-    who = [by(number) for number in range(count)] if callable(by) else [plain_number(one) for one in by]
+    try:
+        who = [plain_number(by(number)) for number in range(count)] if callable(by) else list(map(plain_number, by))
+    except Exception as error:  # whatever a user's code may raise
+        raise FedSeqError(f"clients is a function of an example's number, and raises {in_short(error)}") from error
     if len(who) != count:
         raise FedSeqError(f"clients has {len(who)} entries for {count} examples.")
     whose = column_values(WHERE, CLIENT, np.asarray(who))
@@ -166,7 +179,7 @@ def _from_pairs(data: Any, by: Any, label: str | None, holdout_by: str, test: An
 
 def _indices(clients: Any, examples: int) -> list[np.ndarray]:
     """Index arrays, one for each client, into the training set; clients may share examples."""
-    if not isinstance(clients, Sequence | np.ndarray | Tensor):
+    if not isinstance(clients, Sequence | np.ndarray | Tensor) or getattr(clients, "shape", None) == ():
         raise FedSeqError(
             f"clients is of type {type(clients).__name__}: give a list with an index array for each client."
         )
@@ -202,7 +215,13 @@ def as_pair(data: Any, who: str) -> Pair:
     """Inputs [n, ...] and targets: classes [n], or numbers of any shape; `who` is named where that cannot be."""
     x, y = _read_pair(data, who)
     for what, values in (("inputs", x), ("targets", y)):
-        if values.dim() == 0 or values.is_complex() or values.layout != torch.strided or values.is_meta:
+        if (
+            values.dim() == 0
+            or values.is_complex()
+            or values.layout != torch.strided
+            or values.is_meta
+            or values.is_quantized
+        ):
             kind = "a single number" if values.dim() == 0 else f"{values.dtype}, {values.layout}"
             raise FedSeqError(f"{what} of {who} are {kind}; give a plain tensor or array with a row for each example.")
         if values.requires_grad:
