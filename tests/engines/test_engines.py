@@ -1,5 +1,6 @@
 """Every engine and every number of workers gives the same bits; workers come, go and fail without a trace."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from fedseq.algorithms.base import FEDAVG, Algorithm, Hop
 from fedseq.api.experiment import run
 from fedseq.basics.errors import FedSeqError
-from fedseq.engines.dispatcher import DEATHS_PER_REQUEST
+from fedseq.engines.dispatcher import DEATHS_PER_REQUEST, most_requests
 from fedseq.engines.processes import ProcessEngine, open_processes
 from fedseq.engines.serial import SerialEngine
 from fedseq.engines.worker import WorkerError
@@ -72,6 +73,17 @@ def make_jobs(task: Task, algorithm: Algorithm = FEDAVG, start: Tensor | None = 
         Job(i, i, 1, tuple((c, 0) for c in chain), start, algorithm, 0.05, memory={c: memory[c] for c in chain})
         for i, chain in enumerate(chains)
     ]
+
+
+def test_there_are_no_more_workers_than_requests() -> None:
+    """Twelve clients; the 1,234 examples of the test set are 13 batches."""
+    task = make_task()
+    assert most_requests(task) == 13
+    few = replace(task, clients=task.clients[:2], test=replace(task.test, x=task.test.x[:250], y=task.test.y[:250]))
+    engine = open_processes(few, resolve({"engine": "processes", "workers": 300}))
+    with contextlib.closing(engine):
+        assert isinstance(engine, ProcessEngine)
+        assert engine.room() == 3
 
 
 def assert_same(found: list[Result], expected: list[Result]) -> None:

@@ -201,7 +201,8 @@ def test_nothing_is_overwritten(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--nodes", "0"], "--nodes must be 1 or more"),
+        (["--nodes", "0"], "--nodes must be from 1 to 10,000, not 0"),
+        (["--nodes", "1" + "0" * 8], "--nodes must be from 1 to 10,000, not 100000000"),
         ([], "required: --nodes"),
         (["--nodes", "2", "--insecure", "--host", "10.0.0.1"], "--insecure is refused for --host 10.0.0.1"),
         (["--nodes", "2", "--insecure", "--host", "0.0.0.0"], "--insecure is refused"),

@@ -6,6 +6,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +21,7 @@ from fedseq.runs.folder import CONFIG
 
 FAILED = 1
 MANY_FLAGS = 5
+DEEPEST = 200  # levels of a path
 METAVARS = {int: "N", float: "X", str: "NAME"}
 
 
@@ -167,6 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if words and not words[0].startswith("-") and words[0] not in COMMANDS:
             raise unknown("command", words[0], COMMANDS)
+        _refuse_slips(words)
         arguments, rest = parser.parse_known_args(words)
         if rest:
             raise _unrecognized(parser, arguments, rest[0], words)
@@ -193,6 +196,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f" ({harmless(str(error.filename))})" if error.filename else ""
         sys.stderr.write(f"fedseq: error: {error.strerror or error}{where}. What was saved before is intact.\n")
         return FAILED
+
+
+def _refuse_slips(words: Sequence[str]) -> None:
+    """What nobody means: an unset variable of the shell, a ~ that the shell did not replace, a path without end."""
+    for before, word in pairwise(["", *words]):
+        name, equals, value = word.partition("=") if word.startswith("--") else (before, "", word)
+        name = name if name.startswith("--") else "an argument"
+        if (equals or not word) and not value:
+            raise FedSeqError(f"{name} is empty, as if a variable of the shell were not set. Give it a value.")
+        if equals and value.startswith("--"):
+            raise FedSeqError(f"{name} has the value '{value}', which looks like an option. Give it another.")
+        if value.startswith("~"):
+            raise FedSeqError(f"{name} begins with ~, which the shell did not replace. Write the folder in full.")
+        if value.count("/") > DEEPEST:
+            raise FedSeqError(f"{name} has {value.count('/')} levels of folders. Give it a shorter path.")
 
 
 def _unrecognized(

@@ -14,9 +14,12 @@ from rich.table import Column, Table
 
 from fedseq.basics.errors import harmless
 from fedseq.options.config import Config
+from fedseq.report.costs import human_seconds
 from fedseq.report.formats import TextTable, to_markdown
 
 PIPE_WIDTH = 10_000  # a pipe has no width: nothing is folded
+LONG = 300.0  # seconds; work that takes longer is said to, as soon as that is known
+MEASURED = 3  # rounds, after the first, which warms up
 
 
 class _Console(Console):
@@ -85,10 +88,11 @@ class ConsoleReporter:
         self.verbose = verbose  # print a line per evaluation, not only the bar
         self.progress = progress or live_progress(console)
         self.stages: dict[str, Any] = {}
+        self.stage_began: dict[str, tuple[float, int] | None] = {}
         self.task: Any = None
         self.total = 0
         self.every = 1
-        self.began = (0.0, 0)
+        self.began = self.warm = (0.0, 0)
         self.spent = {"train": 0.0, "evaluate": 0.0, "overhead": 0.0}
 
     def __enter__(self) -> "ConsoleReporter":
@@ -103,7 +107,11 @@ class ConsoleReporter:
             self.stages[what] = self.progress.add_task(what, total=total, text="")
             if not self.console.is_terminal:
                 self.note(f"{what} ({total}) ...")
+            self.stage_began[what] = (time.monotonic(), done)
         self.progress.update(self.stages[what], completed=done, visible=done < total)
+        if (began := self.stage_began[what]) and done - began[1] >= total / 50:
+            self.stage_began[what] = None
+            self._say_if_long(what, (total - done) * (time.monotonic() - began[0]) / (done - began[1]))
 
     def note(self, text: str) -> None:
         self.progress.console.print(text, markup=False)
@@ -119,8 +127,18 @@ class ConsoleReporter:
             if round_:
                 self.note(f"continuing after round {round_}")
 
+    def _say_if_long(self, what: str, seconds: float) -> None:
+        if self.verbose and seconds > LONG:
+            self.note(f"{what}: {human_seconds(seconds)} to go")
+
     def round(self, record: dict[str, Any]) -> None:
         round_ = record["round"]
+        if round_ == self.began[1] + 1:
+            self.warm = (time.monotonic(), round_)
+        elif round_ == self.began[1] + 1 + MEASURED:
+            each = (time.monotonic() - self.warm[0]) / MEASURED
+            what = f"{self.total} rounds of {each:.2g} s (Ctrl-C stops the run; fedseq resume goes on)"
+            self._say_if_long(what, (self.total - round_) * each)
         speed = (round_ - self.began[1]) / max(time.monotonic() - self.began[0], 1e-9)
         text = describe(record)
         for name in self.spent:

@@ -45,6 +45,11 @@ class _Order:
         self.waiting.clear()
 
 
+def most_requests(task: Task) -> int:
+    """How many requests there can be at once, so that more workers would have nothing to do."""
+    return max(len(task.clients), num_batches(task.test), 1)
+
+
 class Dispatcher(ABC, Generic[Handle]):
     """An engine, but for the place: how a request is sent there, waited for and given up."""
 

@@ -29,7 +29,7 @@ import torch
 from fedseq.algorithms.base import Algorithm
 from fedseq.basics.cores import usable_cores
 from fedseq.basics.errors import FedSeqError
-from fedseq.engines.dispatcher import Dispatcher
+from fedseq.engines.dispatcher import Dispatcher, most_requests
 from fedseq.engines.serial import SerialEngine
 from fedseq.engines.transfer import Mailbox
 from fedseq.engines.worker import Reply, Request, serve
@@ -48,7 +48,7 @@ def open_processes(task: Task, config: Config) -> "ProcessEngine | SerialEngine"
     if obstacle:
         warnings.warn(f"clients are computed one after another in this process: {obstacle}.", stacklevel=2)
         return SerialEngine(task)
-    return ProcessEngine(task, config.workers or usable_cores(), config.device)
+    return ProcessEngine(task, min(config.workers or usable_cores(), most_requests(task)), config.device)
 
 
 def _obstacle() -> str | None:

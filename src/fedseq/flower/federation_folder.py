@@ -41,6 +41,7 @@ from fedseq.flower.run_options import Settings, absolute, refuse_quotes, run_con
 FORMAT = 2
 NAME = "federation"  # of the SuperLink in flwr/config.toml
 DEFAULT_PORT = 8710
+MOST_NODES = 10_000  # each has a port and a key of its own
 LOOPBACK = "127.0.0.1"
 KIT_FORMAT = 1
 SERVER_FOLDER = "FEDSEQ_FEDERATION"  # in the environment of the server's processes: the federation's folder
@@ -265,8 +266,8 @@ def _check(federation: Federation) -> None:
         address = ipaddress.ip_address(host)
     except ValueError:
         address = None
-    if nodes < 1:
-        raise FedSeqError(f"--nodes must be 1 or more, not {nodes}.")
+    if not 1 <= nodes <= MOST_NODES:
+        raise FedSeqError(f"--nodes must be from 1 to {MOST_NODES:,}, not {nodes}.")
     if not 1024 <= port <= 65535 - nodes:
         raise FedSeqError(
             f"--port must be from 1024 to {65535 - nodes}: each node takes one of the next {nodes} ports."

@@ -24,6 +24,12 @@ def partition_of(alpha: float) -> str:
     return "shards" if alpha == 0 else "iid" if math.isinf(alpha) else "dirichlet"
 
 
+def default_alpha(run: "Config") -> float:
+    """The named data sets are benchmarks of clients that differ; a user's own file is not made so unasked."""
+    mixed = run.partition == "iid" or (run.partition is None and ":" in run.dataset)
+    return math.inf if mixed else 0.0
+
+
 def default_partition(run: "Config") -> str | None:
     if run.dataset == OWN:
         return None

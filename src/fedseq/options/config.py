@@ -5,7 +5,6 @@ data set and the algorithm, and refuses what makes no sense, or would have no ef
 options too; their rows are in tables.py, and their values in `Config.rules`.
 """
 
-import math
 import types
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,13 @@ from typing import Any
 
 from fedseq.options import conditions as on
 from fedseq.options import tables
-from fedseq.options.conditions import default_engine, default_metric_of, default_partition, default_update_check
+from fedseq.options.conditions import (
+    default_alpha,
+    default_engine,
+    default_metric_of,
+    default_partition,
+    default_update_check,
+)
 from fedseq.options.datasets import CATALOG, FILE_SOURCES, DatasetFacts, FileDefaults, facts_of, has_columns
 from fedseq.options.grammar import AUTHORS_PARTS, CENTRALIZED, AlgorithmName, authors_parts, known_parts
 from fedseq.options.option import (
@@ -21,6 +26,7 @@ from fedseq.options.option import (
     AT_LEAST_1,
     BELOW_1,
     FROM_0_TO_1,
+    FROM_1_TO_1000,
     POSITIVE,
     SHARE,
     Condition,
@@ -64,9 +70,9 @@ class Config:
         "number of clients K that the training data is split over", range=AT_LEAST_1, when=on.COUNTED,
         usual="the data set's")
     alpha: float = option(
-        "data", lambda run: math.inf if run.partition == "iid" else 0.0,
-        "Dirichlet concentration: 0 gives each client one class, inf is i.i.d.",
-        range=Range(lambda value: value >= 0, "0 or more (inf is i.i.d.)"), when=on.DIRICHLET, usual="0")
+        "data", default_alpha, "Dirichlet concentration: 0 gives each client one class, inf is i.i.d.",
+        range=Range(lambda value: value >= 0, "0 or more (inf is i.i.d.)"), when=on.DIRICHLET,
+        usual="0; your own files: inf")
     partition: str | None = option(
         "data", default_partition, "how examples are split over clients: dirichlet draws each client's mix of classes "
         "from Dir(alpha), shards gives each about one class, iid mixes all classes", choices=tables.PARTITIONS,
@@ -97,7 +103,7 @@ class Config:
     local_epochs: int = option(
         "algorithm", 1, "epochs E that a client trains each time it is visited", range=AT_LEAST_1, when=on.FEDERATED)
     superclient_epochs: int = option(
-        "algorithm", 1, "passes E_S over the clients of a superclient in each round", range=AT_LEAST_1,
+        "algorithm", 1, "passes E_S over the clients of a superclient in each round", range=FROM_1_TO_1000,
         when=on.SUPERCLIENTS)
     superclients_per_chain: int = option(
         "algorithm", 1, "train this many of the drawn superclients one after another, as one longer chain",
@@ -149,7 +155,7 @@ class Config:
         choices=tables.METRICS, when=on.ESTIMATES, usual="kl; classifiers: cosine; exchange: none")
     pretrain_epochs: int = option(
         "superclients", 10, "epochs e that every client pre-trains before the server estimates its classes",
-        range=AT_LEAST_1, when=on.ESTIMATES)
+        range=FROM_1_TO_1000, when=on.ESTIMATES)
     min_samples: int | None = option(
         "superclients", None, "a superclient is complete with this many examples", range=AT_LEAST_1,
         when=on.SUPERCLIENTS, usual="8*floor(n/K)")
@@ -194,12 +200,13 @@ class Config:
         "generator", choices=("seed", "system"), when=on.PRIVATE, usual="seed; in a federation: system")
     dp_target_delta: float = option(
         "privacy", 1e-5, "delta: probability that the bound epsilon may fail",
-        range=Range(lambda value: 0 < value < 1, "greater than 0 and less than 1"), when=on.PRIVATE)
+        range=Range(lambda value: 1e-100 <= value < 1, "at least 1e-100 and less than 1"), when=on.PRIVATE)
     dp_target_epsilon: float | None = option(
-        "privacy", None, "the run ends before the epsilon of its most visited client exceeds this", range=POSITIVE,
-        when=on.PRIVATE)
+        "privacy", None, "the run ends before the epsilon of its most visited client exceeds this",
+        range=Range(lambda value: 1e-6 <= value <= 1e9, "from 0.000001 to 1,000,000,000"), when=on.PRIVATE)
     dp_noise_multiplier: float | None = option(
-        "privacy", default_noise, "z: standard deviation of the noise, divided by --dp-clip-norm", range=AT_LEAST_0,
+        "privacy", default_noise, "z: standard deviation of the noise, divided by --dp-clip-norm",
+        range=Range(lambda value: value == 0 or 1e-6 <= value <= 1e12, "0, or at least 0.000001"),
         when=on.PRIVATE, usual="what --dp-target-epsilon and --rounds allow", undecided=None)
     seed: int = option("run", 0, "seed of all random numbers", range=AT_LEAST_0)
     eval_every: int = option("run", 1, "evaluate every N rounds, and after the last one", range=AT_LEAST_1)
@@ -219,7 +226,7 @@ class Config:
         "run", "none", f"experiment tracker: {', '.join(tables.TRACKERS)}, or several as wandb+mlflow", **PLACE)
     device: str = option("run", "cpu", "cpu, cuda or mps", metavar="DEVICE", **PLACE)
     workers: int | None = option(
-        "run", None, "number of worker processes", range=AT_LEAST_1, when=on.WORKERS, simulated=True,
+        "run", None, "number of worker processes", range=FROM_1_TO_1000, when=on.WORKERS, simulated=True,
         usual="one per core", **PLACE)
     ray_address: str | None = option(
         "run", None, "address of a running Ray cluster", metavar="ADDRESS", when=on.RAY, simulated=True,

@@ -25,12 +25,13 @@ _PRESETS = files("fedseq.options") / "presets"
 _KIND_NAMES = {int: "a whole number", float: "a number", str: "a text"}
 _LONGEST = 64_000  # bytes of a config file; one with every option has 2000
 _MOST_DIGITS = 300
+_MOST = {int: 2**63 - 1, float: 1e38}  # which weights and files can hold
 _SCIENTIFIC = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 _DEEPEST = 10  # nested lists, which only a user's own rule can have a use for
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses aliases, with which a few lines can expand to billions of values, and numbers of absurd length."""
+    """Refuses names given twice, numbers of absurd length, and aliases, by which a few lines are billions of values."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -41,6 +42,12 @@ class _Loader(yaml.SafeLoader):
         if self.flow_level >= _DEEPEST:  # deep nesting takes long to parse
             raise yaml.YAMLError("lists in lists in lists")
         super().fetch_flow_collection_start(token)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        names = [str(key.value).replace("-", "_") for key, _ in node.value]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise yaml.YAMLError(f"{min(twice)} is given twice")
+        return super().construct_mapping(node, deep)
 
     def construct_yaml_int(self, node: Any) -> int:
         if len(node.value) > _MOST_DIGITS:  # Python's own refusal is hard to understand
@@ -67,10 +74,14 @@ def coerce(name: str, value: Any) -> Any:
     everything = all_options()
     if name not in everything:
         raise unknown("option", name.replace("_", "-"), (known.replace("_", "-") for known in everything))
+    if value == "":
+        raise FedSeqError(f"{flag(name)} is empty. Give it a value, or leave it out.")
     kind = next(kind for kind in everything[name].kinds if kind is not types.NoneType)
     converted = _convert(kind, value)
-    if converted is None:
+    if converted is None or "\0" in str(converted):
         raise FedSeqError(f"{flag(name)} takes {_KIND_NAMES[kind]}, not {reprlib.repr(value)}.")
+    if kind in _MOST and _MOST[kind] < abs(converted) < math.inf:
+        raise FedSeqError(f"{flag(name)} takes numbers up to {_MOST[kind]:.2g}, not {reprlib.repr(value)}.")
     return converted
 
 

@@ -49,6 +49,8 @@ def parse_algorithm(name: str) -> AlgorithmName:
             reached = max(reached, 1)
             continue
         kind = next((number for number, table in enumerate(kinds) if part in table), None)
+        if part == CENTRALIZED:
+            raise FedSeqError(f"algorithm '{name}': {CENTRALIZED} has no clients and takes no rules. Use it alone.")
         if kind is None:
             raise unknown("algorithm", part, (CENTRALIZED, *(row for table in kinds for row in table)))
         if kind <= reached:

@@ -29,6 +29,7 @@ AT_LEAST_0 = Range(lambda value: value >= 0 and math.isfinite(value), "0 or more
 AT_LEAST_1 = Range(lambda value: value >= 1, "1 or more")
 SHARE = Range(lambda value: 0 < value <= 1, "greater than 0 and at most 1")
 FROM_0_TO_1 = Range(lambda value: 0 <= value <= 1, "from 0 to 1")
+FROM_1_TO_1000 = Range(lambda value: 1 <= value <= 1000, "from 1 to 1,000")  # what as many things are kept of
 BELOW_1 = Range(lambda value: 0 <= value < 1, "at least 0 and less than 1")
 
 

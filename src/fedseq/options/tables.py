@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fedseq.basics.errors import FedSeqError, unknown
-from fedseq.options.option import AT_LEAST_0, AT_LEAST_1, BELOW_1, FROM_0_TO_1, POSITIVE, Range
+from fedseq.options.option import AT_LEAST_0, AT_LEAST_1, BELOW_1, FROM_0_TO_1, FROM_1_TO_1000, POSITIVE, Range
 
 if TYPE_CHECKING:
     from fedseq.options.config import Config
@@ -161,7 +161,7 @@ SERVER_RULES = Table("server rule", {
     "ghbm": Rule(
         "fedseq.algorithms.ghbm:ghbm", "momentum over several rounds",
         (_MOMENTUM, Parameter("momentum_rounds", "rounds", 5, "rounds that the momentum averages over (1/C or more)",
-                              AT_LEAST_1, int)),
+                              FROM_1_TO_1000, int)),
     ),
     "fairavg": Rule(
         "fedseq.algorithms.server:fairavg", "every unit counts alike",
@@ -186,7 +186,7 @@ AVERAGES = Table("average", {
     ),
     "window": Rule(
         "fedseq.algorithms.averages:window", "evaluates and saves the mean of the server's last models",
-        (Parameter("window", "models", 5, "number of models that are averaged (1 is off)", AT_LEAST_1, int),),
+        (Parameter("window", "models", 5, "number of models that are averaged (1 is off)", FROM_1_TO_1000, int),),
     ),
 })
 

@@ -4,6 +4,7 @@ What can be refused without the data is refused before the data is read, which m
 """
 
 import contextlib
+import reprlib
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -159,8 +160,10 @@ def run_folder(folder: str | Path | None, config: Config) -> Path:
         return new_folder(Path("runs"), f"{slug(config.dataset)}-{run_name(config, {})}")
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FedSeqError(f"cannot make the run folder {folder}: {error.strerror}. Choose another.") from None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = {ValueError: "its name has a NUL byte", RecursionError: "its path has too many levels"}
+        why = error.strerror if isinstance(error, OSError) else reason[type(error)]
+        raise FedSeqError(f"cannot make the run folder {reprlib.repr(str(folder))}: {why}. Choose another.") from None
     return Path(folder)
 
 

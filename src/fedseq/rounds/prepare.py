@@ -68,6 +68,8 @@ def read_dataset(config: Config, reporter: Reporter) -> Dataset:
     if config.holdout is not None and config.holdout_by not in (CLIENTS, EXAMPLES, config.clients_by):
         columns.append(config.holdout_by)
     data_dir = Path(config.data_dir) if config.data_dir else None
+    if data_dir is not None and not data_dir.is_dir():
+        raise FedSeqError(f"--data-dir {data_dir} is not a folder. Name the folder that holds the data set's files.")
     dataset = load_dataset(config.dataset, data_dir, reporter.stage, Wanted(tuple(columns), config.label_column))
     rng = seeds.generator(config.seed, "holdout")
     return settle(dataset, config.clients_by, config.holdout, config.holdout_by, rng)

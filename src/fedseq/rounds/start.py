@@ -3,6 +3,7 @@
 Clients are grouped here, once: a run that is continued has the superclients that were written down.
 """
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -65,7 +66,15 @@ def units_per_round(fraction: float, units: int) -> int:
 
 
 def _warn_of_few(setup: Setup, snapshot: Snapshot) -> None:
-    """Of models that a robust rule merges in a round."""
+    """Of models that are merged in a round, by a robust rule or at all."""
+    units, fraction = setup.setting.num_units, setup.config.fraction
+    if setup.setting.units_per_round == 1 < units:
+        kind = "superclients" if setup.algorithm.superclients else "clients"
+        warnings.warn(
+            f"--fraction {fraction:g} of {units} {kind} draws one a round, so that nothing is averaged. "
+            f"Use --fraction {math.ceil(200 / units) / 100:g} or more.",
+            stacklevel=4,
+        )
     planned = plan(setup, snapshot) if setup.algorithm.least_models > 1 else None
     if planned and (doubt := too_few(setup.algorithm, setup.setting, len(planned.jobs))):
         warnings.warn(doubt, stacklevel=4)
