@@ -18,7 +18,7 @@ from flwr.common.config import flatten_dict, fuse_dicts, parse_config_args
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
-from fedseq.flower import app_run, federation_folder, keys, registration, superlink
+from fedseq.flower import app_run, federation_folder, keys, registration
 from fedseq.flower.federation_folder import Federation
 from fedseq.flower.keys import read_keys
 from fedseq.flower.run_options import Settings, read_run_config
@@ -333,38 +333,3 @@ def test_a_rule_that_is_put_beside_the_app_later_needs_no_module_at_init(tmp_pat
     assert app_run.overrides(made, ["smoothed.share=0.5"]) == {"smoothed.share": 0.5}
     with pytest.raises(FedSeqError, match="has no rule smoothed"):
         app_run.overrides(made, ["algorithm=fedavg", "smoothed.keep=0.3"])
-
-
-@pytest.mark.parametrize(
-    ("client", "path", "allowed"),
-    [
-        (("127.0.0.1", 1), "/v1/control/start-run", True),
-        (("::1", 1), "/v1/runtime/acquire-task", True),
-        (("::ffff:127.0.0.1", 1), "/v1/control/start-run", True),
-        (("10.0.0.7", 1), "/v1/fleet/pull-messages", True),
-        (("10.0.0.7", 1), "/v1/control/start-run", False),
-        (("10.0.0.7", 1), "/v1/control/register-node", False),
-        (("10.0.0.7", 1), "/v1/runtime/acquire-task", False),
-        (("10.0.0.7", 1), "/docs", False),
-        (("10.0.0.7", 1), "/v1/fleet", False),
-        (("::ffff:10.0.0.7", 1), "/v1/control/start-run", False),
-        (None, "/v1/control/start-run", False),
-    ],
-)
-def test_other_machines_reach_only_what_nodes_need(client, path, allowed):
-    assert superlink.status_of_refusal({"client": client, "path": path}) == (0 if allowed else 403)
-
-
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ([], 0),
-        ([(b"content-length", b"5243000")], 0),
-        ([(b"content-length", b"8388609")], 413),
-        ([(b"content-length", b"-1")], 413),
-        ([(b"transfer-encoding", b"chunked")], 413),
-    ],
-)
-def test_requests_of_nodes_have_a_bounded_length(headers, status):
-    scope = {"client": ("10.0.0.7", 1), "path": "/v1/fleet/push-object", "headers": headers}
-    assert superlink.status_of_refusal(scope) == status

@@ -204,13 +204,33 @@ def test_the_operator_takes_public_keys_and_nothing_else(made: Federation, tmp_p
     assert registration.admit(made, one.public_key) == 0
     assert made.public_key(0).read_bytes() == one.public_key.read_bytes()
     assert registration.admit(made, one.public_key) == 0  # again: nothing new
+
+    def named(key: Path, node: int) -> Path:
+        """The same key, as one of another node."""
+        copy = tmp_path / f"node-{node}.pub"
+        copy.write_bytes(b" ".join([*key.read_bytes().split()[:2], b"node-%d" % node]))
+        return copy
+
     with pytest.raises(FedSeqError, match="node 0 has another key already"):
-        registration.admit(made, other.public_key, 0)
+        registration.admit(made, named(other.public_key, 0))
     with pytest.raises(FedSeqError, match="key of node 0 already"):
-        registration.admit(made, one.public_key, 1)
+        registration.admit(made, named(one.public_key, 1))
     with pytest.raises(FedSeqError, match="nodes 0 to 1"):
-        registration.admit(made, other.public_key, 5)
+        registration.admit(made, named(other.public_key, 5))
     assert not made.public_key(1).exists()
+
+
+def test_a_key_that_says_two_nodes_is_asked_about(made: Federation, tmp_path: Path) -> None:
+    """By its comment, by its file's name, by --node: a site that passes for another would be let in as that."""
+    site = joined(made, 1, tmp_path / "site")
+    renamed = tmp_path / "node-0.pub"
+    shutil.copy2(site.public_key, renamed)
+    for file, node in ((renamed, None), (renamed, 0), (renamed, 1), (site.public_key, 0)):
+        with pytest.raises(FedSeqError, match=r"whose key is .*the word after the key says node 1"):
+            registration.admit(made, file, node)
+    assert not made.public_key(0).exists()
+    assert not made.public_key(1).exists()
+    assert registration.admit(made, site.public_key, 1) == 1
 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is missing: apt-get install openssh-client")

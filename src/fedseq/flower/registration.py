@@ -48,13 +48,21 @@ def is_elsewhere(federation: Federation, node: int) -> bool:
 
 
 def admit(federation: Federation, file: Path, node: int | None = None, replace: bool = False) -> int:
-    """Take a site's public key for its node, which the key names unless it is given. Returns the node."""
+    """Take a site's public key for its node, which the key, its file or `node` names. Returns the node."""
     if not federation.tls:
         raise FedSeqError("this federation has neither TLS nor keys. Make it anew without --insecure.")
-    key, named = _read(file)
-    node = _number(named) if node is None else node
-    if node is None:
+    key, comment = _read(file)
+    said = {"the word after the key": _number(comment), "its name": _number(file.stem), "--node": node}
+    numbers = {who: number for who, number in said.items() if number is not None}
+    if not numbers:
         raise FedSeqError(f"{file} does not say which node it is of. Add --node K.")
+    if len(set(numbers.values())) > 1:
+        words = ", ".join(f"{who} says node {number}" for who, number in numbers.items())
+        raise FedSeqError(
+            f"whose key is {file}? {words}. Ask the site by telephone which node it is and for its fingerprint; then "
+            "let all of them say the same."
+        )
+    node = next(iter(numbers.values()))
     if not 0 <= node < federation.nodes:
         raise FedSeqError(f"{file} is of node {node}: this federation has nodes 0 to {federation.nodes - 1}.")
     text = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)

@@ -1,13 +1,10 @@
-"""`flower-superlink` with rules more: what others can reach, how large an answer may be, how slow a disk or app.
+"""`flower-superlink` with rules more: who gets in, how large an answer may be, how slow a disk or app.
 
-Flower serves three things on one port: what nodes ask (/v1/fleet, where a node proves its key), what the `flwr` command
-asks (/v1/control) and what the server's own helpers ask (/v1/runtime). The last two ask nobody who they are: whoever
-reaches them can register a key, and start a run with code of their own on the server and all nodes. So they are left to
-this machine. And Flower stores whatever a node sends: here an answer that is larger than the work asked for is refused
-while it arrives. Takes the options of `flower-superlink`; to be reached from other machines it listens on 0.0.0.0.
+A front door checks requests before their bodies are taken. Flower stores whatever a node sends: here an answer that is
+larger than the work asked for is refused while it arrives, and so is one in another node's name. Takes the options of
+`flower-superlink`; to be reached from other machines it listens on 0.0.0.0.
 """
 
-import ipaddress
 import os
 import sys
 import threading
@@ -15,11 +12,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from flwr.supercore.corestate import in_memory_corestate, sql_corestate
+from flwr.supercore.error import ApiErrorCode, FlowerError
 
 from fedseq.basics.processes import end_with_holder
+from fedseq.flower.front_door import FrontDoor
 
-FOR_ALL = "/v1/fleet/"
-LARGEST_REQUEST = 8 << 20  # bytes: nodes send arrays in pieces of 5 MiB
 TIMES_THE_ORDER = 4  # a client returns its model, and of an algorithm's other vectors at most a few
 ALWAYS_ALLOWED = 1 << 20
 ANSWERS_AT_ONCE = 100_000
@@ -28,42 +25,6 @@ MISSED_SECONDS = 60  # without a word, after which an app that has reported is t
 TRY_AGAIN = 503
 
 Translator = Callable[[Any, Callable[[Any], Awaitable[Any]]], Coroutine[Any, Any, Any]]
-
-
-class NodesOnly:
-    """Answers 403 to anybody else than this machine, except under /v1/fleet; there, 413 to requests without bounds."""
-
-    def __init__(self, app: Any):
-        self.app = app
-
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        refusal = 0 if scope["type"] == "lifespan" else status_of_refusal(scope)
-        if not refusal:
-            await self.app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-        else:
-            headers = [(b"content-type", b"text/plain"), (b"content-length", b"0"), (b"connection", b"close")]
-            await send({"type": "http.response.start", "status": refusal, "headers": headers})
-            await send({"type": "http.response.body", "body": b""})
-
-
-def status_of_refusal(scope: dict[str, Any]) -> int:
-    """0 for a request that may pass."""
-    if not scope["path"].startswith(FOR_ALL):
-        return 0 if _is_this_machine(scope.get("client")) else 403
-    headers = dict(scope.get("headers", ()))
-    length = headers.get(b"content-length", b"" if b"transfer-encoding" in headers else b"0")
-    return 0 if length.isdigit() and int(length) <= LARGEST_REQUEST else 413
-
-
-def _is_this_machine(client: Any) -> bool:
-    try:
-        address = ipaddress.ip_address(client[0])
-    except (TypeError, ValueError):
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
 
 
 class AnswerLimit:
@@ -92,6 +53,9 @@ class AnswerLimit:
         return self.push_order(request, state, task)
 
     def answer(self, request: Any, state: Any) -> Any:
+        """Flower has compared the node of the request with the key that signed it, and not that of the message."""
+        if request.node.node_id != request.messages_list[0].metadata.src_node_id:
+            raise FlowerError(ApiErrorCode.FORBIDDEN_ACTION, "This is the answer of another node.")
         response = self.push_answer(request=request, state=state)
         with self.lock:
             self.answers[response.session_id] = request.message_object_trees[0].object_id, 0
@@ -158,12 +122,12 @@ def main() -> None:
     end_with_holder()
     os.environ.pop("FORWARDED_ALLOW_IPS", None)  # a stranger must not say whose request it is
     others = extensions.get_middleware
-    extensions.get_middleware = lambda: (Middleware(NodesOnly), *others())
+    extensions.get_middleware = lambda: (Middleware(FrontDoor, keys="--enable-supernode-auth" in sys.argv), *others())
     AnswerLimit()
     app.http_error_translator = ask_again_when_busy(app.http_error_translator)  # type: ignore[assignment]
     let_apps_start_slowly()
     outermost: Any = app._get_middleware()[0].cls
-    if outermost is not NodesOnly:  # another version of Flower: rather nothing than an open door
+    if outermost is not FrontDoor:  # another version of Flower: rather nothing than an open door
         sys.exit("this version of Flower cannot be restricted to its nodes. Use the one of FedSeq's extra flower.")
     flower_superlink()
 

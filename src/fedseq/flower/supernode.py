@@ -84,12 +84,22 @@ def main() -> None:
         run_superexec.get_executor = lambda *_, **__: ForkingExecutor()
         flower_superexec()
         return
+    from flwr.supernode import main as helpers_port
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
 
+    from fedseq.flower.front_door import FrontDoor
     from fedseq.flower.superlink import let_apps_start_slowly
 
     end_with_holder()
+    create_app = helpers_port.create_app
+
+    def guarded_app(*words: Any, **more: Any) -> Any:
+        app = create_app(*words, **more)
+        app.add_middleware(FrontDoor, keys=False)
+        return app
+
+    helpers_port.create_app = guarded_app
     let_apps_start_slowly()
     nodes = re.findall(r"num-partitions=(\d+)", " ".join(sys.argv)) or ["1"]
     start_client_internal.time = ShortPauses(int(nodes[-1]))  # type: ignore[assignment]
