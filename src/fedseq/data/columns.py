@@ -108,11 +108,10 @@ def column_values(where: str, name: str, values: Values) -> np.ndarray:
     if all(_WHOLE.fullmatch(word) for word in different):  # also as "1.0", which pandas writes beside missing ones
         return np.array([int(word.partition(".")[0]) for word in words.tolist()], dtype=np.int64)
     known: dict[float, str] = {}
-    for word in different if any(set(word) & set(".eE") for word in different) else ():
-        if _DECIMAL.fullmatch(word) and known.setdefault(float(word), word) != word:
-            raise FedSeqError(
-                f"{where}: {name} is '{known[float(word)]}' and '{word}', which are one number. Write it in one way."
-            )
+    for word in filter(_DECIMAL.fullmatch, different):
+        other = known.setdefault(float(word), word)
+        if other != word and set(other + word) & set(".eE"):  # unlike 007 and 7, which may be two names
+            raise FedSeqError(f"{where}: {name} is '{other}' and '{word}', which are one number. Write it in one way.")
     return words
 
 
