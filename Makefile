@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install -q --no-compile -c constraints.txt
 TORCH := torch $(if $(CPU),--index-url https://download.pytorch.org/whl/cpu)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all soak docs check format bench results bench-peers install clean
+.PHONY: help demo test test-all soak docs check format bench reference results bench-peers install clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -30,6 +30,9 @@ soak: install  ## kills, damages, shortages and hostile folders by the hundred, 
 		tests/soak tests/runs/test_reliability.py tests/engines tests/flower
 
 # Sphinx fails on warnings, a notebook on a failing cell; then what was built is checked. Nothing is fetched.
+reference: install  ## docs/options.md and docs/api.md, made of the code
+	$(BIN)/python docs/reference.py
+
 docs: $(VENV)/.docs  ## build the documentation site into build/docs, executing its notebooks
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 	$(BIN)/python docs/check_site.py build/docs

@@ -21,7 +21,7 @@ project = "FedSeq"
 author = "the FedSeq contributors"
 release = __version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
+extensions = ["myst_nb", "sphinx_copybutton"]
 exclude_patterns = ["README.md"]  # index.md holds it
 
 myst_heading_anchors = 4  # as on a repository's pages, links name headings
@@ -36,14 +36,6 @@ nb_execution_timeout = 600
 nb_merge_streams = True
 nb_render_markdown_format = "myst"  # what a cell shows may hold tables
 os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # else kernels warn of frozen modules
-
-autodoc_typehints_format = "short"
-python_use_unqualified_type_names = True
-python_maximum_signature_line_length = 90  # a longer one has a line for each argument
-autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
-default_role = "code"  # docstrings write `names` in single quotes
-add_module_names = False
 
 html_theme = "furo"
 html_title = f"FedSeq {release}"

@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from markdown_it.token import Token
 import fedseq
 from fedseq import FedSeqError
 from fedseq.cli import build_parser, config_from
+from fedseq.options.config import all_options
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("docs", "benchmarks", "results", ".github")
@@ -122,8 +124,21 @@ def test_every_field_of_published_metrics_is_explained() -> None:
 
 
 def test_the_api_page_has_every_public_name() -> None:
-    named = set(re.findall(r"auto\w+:: fedseq\.(\w+)", (ROOT / "docs" / "api.md").read_text()))
+    named = set(re.findall(r"^### `fedseq\.(\w+)", (ROOT / "docs" / "api.md").read_text(), re.M))
     assert named == set(fedseq.__all__) - {"__version__"}
+
+
+def test_the_reference_pages_are_made_of_the_code_as_it_is() -> None:
+    asked = runpy.run_path(str(ROOT / "docs" / "reference.py"))
+    for name, page in asked["PAGES"].items():
+        assert (ROOT / "docs" / name).read_text() == page(), "run: make reference"
+
+
+def test_every_option_has_a_heading_and_a_link_to_it() -> None:
+    text = (ROOT / "docs" / "options.md").read_text()
+    flags = [row.flag for row in all_options().values()]
+    assert sorted(re.findall(r"^### `(.+)`$", text, re.M)) == sorted(flags)
+    assert sorted(re.findall(r"\[`(--[\w-]+)`\]\(#\1\)", text)) == sorted(flags)
 
 
 def test_the_check_of_the_built_site_finds_what_is_wrong(tmp_path: Path) -> None:

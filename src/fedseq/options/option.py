@@ -76,8 +76,13 @@ class Option:
     def default_for(self, config: "Config") -> Any:
         return self.default(config) if callable(self.default) else self.default
 
+    @property
+    def usual_words(self) -> str:
+        """The default in words; empty if there is none."""
+        return self.usual or ("" if callable(self.default) or self.default is None else f"{self.default}")
+
     def help_text(self) -> str:
-        usual = self.usual or ("" if callable(self.default) or self.default is None else f"{self.default}")
+        usual = self.usual_words
         notes = [f"For {self.when.words}." if self.when.words else "", f"Default: {usual}." if usual else ""]
         return " ".join([f"{self.help}.", *filter(None, notes)])
 

@@ -74,10 +74,12 @@ class Run:
 
     @property
     def evaluations(self) -> list[tuple[int, float]]:
+        """Rounds and the accuracies found after them."""
         return [(line["round"], line["accuracy"]) for line in self.metrics if line.get("accuracy") is not None]
 
     @property
     def rounds(self) -> int:
+        """How many rounds are done."""
         return self.metrics[-1]["round"] if self.metrics else 0
 
     def final_accuracy(self, last: int = 100) -> float | None:
@@ -97,6 +99,7 @@ class Run:
         return sum(values) / len(values)
 
     def best_accuracy(self) -> float | None:
+        """The highest of all evaluations."""
         return max((accuracy for _, accuracy in self.evaluations), default=None)
 
     def crossing(self, target: float) -> int | None:
