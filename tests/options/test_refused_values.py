@@ -6,6 +6,7 @@ import pytest
 
 import fedseq
 from fedseq.basics.errors import FedSeqError
+from fedseq.cli import main
 from fedseq.cli.console import ConsoleReporter, make_console
 from fedseq.options.config import all_options
 from fedseq.options.config_files import coerce, read_yaml
@@ -115,3 +116,16 @@ def test_so_does_a_long_stage(monkeypatch, capsys):
         now = 3.0 * done
         reporter.stage(done, 500, "pre-training, 10 epochs")
     assert capsys.readouterr().out.count("pre-training, 10 epochs: 24.5 min to go\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("--dropout", "'--client-dropout'"),  # near
+        ("--metric", "'--grouping-metric'"),  # a part of it
+        ("--chain", "'--long-chain-rounds' or '--superclients-per-chain'"),
+    ],
+)
+def test_an_option_that_does_not_exist_names_those_that_are_meant(name, meant, capsys):
+    assert main(["run", name, "1"]) == 2
+    assert f"unknown option '{name}'. Did you mean {meant}?" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import errno
 from collections.abc import Iterable
 
 MANY = 20
+MOST_HINTS = 3
 
 
 class FedSeqError(Exception):
@@ -17,7 +18,9 @@ def unknown(kind: str, name: object, valid: Iterable[str], see: str = "") -> Fed
     choices = sorted(valid)
     bare = {_bare(choice): choice for choice in choices}
     near = difflib.get_close_matches(_bare(str(name)), bare, n=1, cutoff=0.6)
-    hint = f" Did you mean '{bare[near[0]]}'?" if near else ""
+    near = near or [choice for choice in bare if _bare(str(name)) in choice.split("-")][:MOST_HINTS]  # a part of it
+    meant = " or ".join(f"'{bare[choice]}'" for choice in near)
+    hint = f" Did you mean {meant}?" if near else ""
     # A list that nobody would read is left to --help, unless nothing is near.
     listed = f" Valid: {', '.join(choices)}." if len(choices) <= MANY or not (near or see) else ""
     asked = f" See: {see}" if see and not near and not listed else ""
