@@ -17,8 +17,8 @@ from matplotlib.ticker import PercentFormatter
 from fedseq.report.costs import human_seconds, run_costs
 from fedseq.report.figures import COLOURS, plt, save
 from fedseq.report.formats import TextTable, to_markdown
+from fedseq.report.run_tables import FAIRNESS
 from fedseq.report.series import stat
-from fedseq.report.tables import FAIRNESS
 from fedseq.runs.reading import Run, read_all, readable
 from natural_tuning import CENTRAL, RATES, STUDIES, Found, Study, best_rate, best_setting, last_round, run, shown
 from pages import DOCS, IMAGES, ROOT, fill

@@ -1,7 +1,7 @@
 """`make results`: the tables and figures of docs/results.md, its second page and the README, from the runs in results/.
 
 Nothing is counted here but what `fedseq compare` counts. A number that no run in results/ holds is the paper's, marked
-as such, from its tables as transcribed in fedseq.paper.published.
+as such, from its tables as transcribed in fedseq.paper.published_tables.
 """
 
 import re
@@ -14,7 +14,7 @@ import numpy as np
 
 from fedseq.grouping.quality import Quality, quality
 from fedseq.paper.plan import load_experiment
-from fedseq.paper.published import ALPHAS, CENTRALIZED, TABLE_2
+from fedseq.paper.published_tables import ALPHAS, CENTRALIZED, TABLE_2
 from fedseq.report.convergence import SHARES, WINDOW, Bound, ComparisonRow, compare, crossing_text
 from fedseq.report.costs import ROUND, human_bytes, human_seconds
 from fedseq.report.figures import COLOURS, Look, curves, look, plt, save

@@ -6,7 +6,7 @@ import yaml
 from fedseq.cli import main
 from fedseq.options.config_files import presets, read_preset
 from fedseq.options.resolve import resolve
-from fedseq.sweep.grid import plan_grid
+from fedseq.sweep.assignments import plan_grid
 
 
 @pytest.mark.parametrize("name", presets())

@@ -143,4 +143,4 @@ def test_a_failing_run_is_told_and_the_others_go_on(capsys):
 def test_tasks_leave_no_worker_behind():
     me = os.getpid()
     children = subprocess.run(["ps", "-o", "args", "--ppid", str(me)], capture_output=True, text=True).stdout
-    assert "fedseq.sweep.worker" not in children
+    assert "fedseq.sweep.work" not in children

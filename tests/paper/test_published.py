@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedseq.paper import published
+from fedseq.paper import published_tables as published
 from fedseq.paper.plan import NAMES, load_experiment
 
 
@@ -54,7 +54,7 @@ def test_rows_of_the_experiments_are_the_rows_of_the_tables(name):
 
 def test_table_4_is_found_by_our_names():
     from fedseq.options.tables import valid_criteria
-    from fedseq.paper.published import TABLE_4, published_quality
+    from fedseq.paper.published_tables import TABLE_4, published_quality
 
     assert published_quality("cifar10", "confidence", "kl", "greedy") == (0.271, 0.870)
     assert published_quality("cifar10", None, None, "random") == (0.068, 0.835)

@@ -7,8 +7,7 @@ import threading
 import pytest
 
 from fedseq.report import page
-from fedseq.report.page import make_server
-from fedseq.report.page_data import summarise
+from fedseq.report.page import make_server, summarise
 from fedseq.runs.reading import Broken, read_all
 
 from .builders import make_run, record

@@ -6,7 +6,7 @@ import pytest
 
 from fedseq.cli import main
 from fedseq.report.costs import Costs
-from fedseq.report.tables import budget_table
+from fedseq.report.run_tables import budget_table
 from fedseq.runs.reading import read_run
 
 from .builders import make_run

@@ -8,8 +8,8 @@ from fedseq.cli import main
 from fedseq.report import figures
 from fedseq.report.convergence import Bound, by_dataset, compare, crossing_text, find_bound, smooth_crossing
 from fedseq.report.formats import TextTable, to_latex
+from fedseq.report.run_tables import comparison_table, cost_table
 from fedseq.report.series import labels, make_series, stat
-from fedseq.report.tables import comparison_table, cost_table
 from fedseq.runs.reading import read
 
 from .builders import make_run

@@ -11,9 +11,9 @@ from fedseq.cli import main
 from fedseq.report import figures
 from fedseq.report.convergence import Bound, compare
 from fedseq.report.costs import mean_spent, run_costs
-from fedseq.report.page_data import make_curve, summarise
+from fedseq.report.page import make_curve, summarise
+from fedseq.report.run_tables import comparison_csv, comparison_table, cost_table
 from fedseq.report.series import make_series
-from fedseq.report.tables import comparison_csv, comparison_table, cost_table
 from fedseq.runs.reading import read, read_all
 
 from .builders import make_run

@@ -9,7 +9,7 @@ import pytest
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
 from fedseq.report import page
-from fedseq.report.page_data import over_clients, summarise
+from fedseq.report.page import over_clients, summarise
 from fedseq.runs.reading import read, read_run
 
 from .builders import make_run

@@ -18,8 +18,7 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
 from fedseq.options.resolve import resolve
 from fedseq.report import page
-from fedseq.report.page import make_server
-from fedseq.report.page_data import skipped, summarise, thin
+from fedseq.report.page import make_server, skipped, summarise, thin
 from fedseq.report.series import command
 from fedseq.runs.reading import Broken, broken, read, read_all
 

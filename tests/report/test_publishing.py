@@ -12,7 +12,7 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
 from fedseq.report.convergence import Bound, compare
 from fedseq.report.costs import run_costs
-from fedseq.report.tables import comparison_csv
+from fedseq.report.run_tables import comparison_csv
 from fedseq.runs.reading import Run, read_run
 from fedseq.simulation.clock import WhatIf
 

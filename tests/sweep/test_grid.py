@@ -7,9 +7,9 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
 from fedseq.report.convergence import compare
 from fedseq.report.figures import heat_map
-from fedseq.report.tables import best_table, comparison_table, grid_points
+from fedseq.report.run_tables import best_table, comparison_table, grid_points
 from fedseq.runs.reading import read
-from fedseq.sweep.grid import plan_grid, read_values
+from fedseq.sweep.assignments import plan_grid, read_values
 from report.builders import make_run
 
 

@@ -32,7 +32,7 @@ def test_names_are_checked(track: str, words: str) -> None:
 
 def test_a_package_that_is_not_there_is_told_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
-        TRACKERS, "wandb", TrackerRow("fedseq.tracking.wandb:WeightsAndBiases", package="no_such_package")
+        TRACKERS, "wandb", TrackerRow("fedseq.tracking.trackers:WeightsAndBiases", package="no_such_package")
     )
     with pytest.raises(FedSeqError, match=r"pip install '\.\[wandb\]'"):
         check_installed(resolve({"track": "wandb"}))

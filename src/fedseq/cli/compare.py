@@ -11,7 +11,7 @@ from fedseq.cli.console import make_console, print_table
 from fedseq.report.convergence import all_costs, by_dataset, compare, find_bound
 from fedseq.report.costs import AS_RECORDED, AXES, ROUND, describe_clients
 from fedseq.report.formats import check_picture, to_latex, to_markdown
-from fedseq.report.tables import budget_table, comparison_csv, comparison_table, cost_table
+from fedseq.report.run_tables import budget_table, comparison_csv, comparison_table, cost_table
 from fedseq.runs.folder import RunFolder, refuse_to_write
 from fedseq.runs.reading import Broken, Run, broken, read_all, readable
 from fedseq.simulation.clock import WhatIf

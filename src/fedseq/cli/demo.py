@@ -12,7 +12,7 @@ from fedseq.cli.console import ConsoleReporter, live_progress, make_console, pri
 from fedseq.options.config_files import coerce
 from fedseq.options.resolve import resolve
 from fedseq.report.convergence import compare, find_bound
-from fedseq.report.tables import comparison_table
+from fedseq.report.run_tables import comparison_table
 from fedseq.runs.folder import new_folder, refuse_existing_run
 
 Curve = Sequence[tuple[int, float]]

@@ -42,7 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> None:
     from fedseq.api.grouping_study import make_study, prepare, refuse_others_results, write_tables
-    from fedseq.paper.published import published_quality
+    from fedseq.paper.published_tables import published_quality
 
     config = config_from(arguments)
     _refuse_unused(arguments, config.grouping)

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.cli.console import ConsoleReporter, make_console, print_table
-from fedseq.cli.overview import work_through_visibly
+from fedseq.cli.console import ConsoleReporter, make_console, print_table, work_through_visibly
 from fedseq.report.formats import TextTable
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def _list() -> TextTable:
 
 def _plans(names: tuple[str, ...], arguments: Namespace, console: Any) -> list["PaperPlan"]:
     from fedseq.paper.plan import PaperPlan, find_scale, load_experiment
-    from fedseq.sweep.grid import read_values
+    from fedseq.sweep.assignments import read_values
 
     experiments = [load_experiment(name) for name in names]
     scale = find_scale(arguments.scale)

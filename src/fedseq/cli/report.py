@@ -28,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> None:
     from fedseq.report import page
-    from fedseq.report.page_data import summarise
+    from fedseq.report.page import summarise
     from fedseq.runs.reading import broken, readable
 
     trackers = trackers_of(arguments.track)

@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedseq.cli import add_config_flags, add_trust, options_from, preset_from
-from fedseq.cli.console import make_console, print_table
-from fedseq.cli.overview import work_through_visibly
+from fedseq.cli.console import make_console, print_table, work_through_visibly
 from fedseq.options.config import all_options
 
 EXAMPLE = """fedseq sweep --algorithm centralized,fedavg,fedseq --alpha 0,0.2 --seed 0-2 --rounds 60
@@ -31,10 +30,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     from fedseq.report.convergence import by_dataset, compare, find_bound
-    from fedseq.report.tables import best_table, comparison_table, grid_points
+    from fedseq.report.run_tables import best_table, comparison_table, grid_points
     from fedseq.runs.reading import Run, read, readable
-    from fedseq.sweep.assignments import diverged, refuse_other_runs
-    from fedseq.sweep.grid import plan_grid
+    from fedseq.sweep.assignments import diverged, plan_grid, refuse_other_runs
     from fedseq.sweep.pool import read_jobs
 
     jobs = read_jobs(arguments.jobs)

@@ -17,8 +17,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def main(arguments: Namespace) -> None:
-    from fedseq.report.page import make_server, throttled
-    from fedseq.report.page_data import summarise
+    from fedseq.report.page import make_server, summarise, throttled
     from fedseq.runs.reading import read_all
 
     what_if, bound = what_if_from(arguments), bound_from(arguments)

@@ -364,8 +364,8 @@ AUGMENTATIONS = Table("augmentation", {
 })
 
 TRACKERS = Table("tracker", {
-    "tensorboard": TrackerRow("fedseq.tracking.tensorboard:TensorBoard", package="tensorboard"),
-    "wandb": TrackerRow("fedseq.tracking.wandb:WeightsAndBiases", package="wandb"),
-    "mlflow": TrackerRow("fedseq.tracking.mlflow:MLflow", package="mlflow"),
+    "tensorboard": TrackerRow("fedseq.tracking.trackers:TensorBoard", package="tensorboard"),
+    "wandb": TrackerRow("fedseq.tracking.trackers:WeightsAndBiases", package="wandb"),
+    "mlflow": TrackerRow("fedseq.tracking.trackers:MLflow", package="mlflow"),
 })
 # fmt: on

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedseq.grouping import quality
 from fedseq.grouping.study import label
-from fedseq.paper import published
+from fedseq.paper import published_tables as published
 from fedseq.paper.plan import TITLES, PaperPlan
 from fedseq.report.convergence import WINDOW, Bound, ComparisonRow, compare, crossing_text, find_bound
 from fedseq.report.costs import human_seconds

@@ -21,8 +21,8 @@ from fedseq.basics.files import write_atomically
 from fedseq.report.convergence import SHARES, Bound
 from fedseq.report.costs import AS_RECORDED, AXES, ROUND, mean_spent
 from fedseq.report.formats import check_picture
+from fedseq.report.run_tables import Point, value_text
 from fedseq.report.series import Series, make_series, mean_curve
-from fedseq.report.tables import Point, value_text
 from fedseq.runs.reading import Run
 from fedseq.simulation.clock import WhatIf
 

@@ -1,25 +1,291 @@
-"""One self-contained HTML page, in a file or on the loopback address: style, script and data are inline."""
+"""The report page: what it shows, as plain data, and the page itself, a self-contained file or on the loopback address.
+
+Everything is computed here, the page only draws it. Style, script and data are inline.
+"""
 
 import html
 import json
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from fedseq import __version__
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import open_plain, write_atomically
+from fedseq.options.config_files import to_yaml, without_places
+from fedseq.report.convergence import (
+    SHARES,
+    WINDOW,
+    Bound,
+    ComparisonRow,
+    all_costs,
+    by_dataset,
+    compare_costs,
+    crossing_text,
+    find_bound,
+)  # fmt: skip
+from fedseq.report.costs import AS_RECORDED, Costs, Spent, describe_clients
+from fedseq.report.run_tables import cells_of, is_private
+from fedseq.report.series import Series, command
 from fedseq.runs.folder import refuse_to_write
+from fedseq.runs.reading import Broken, Details, Run, broken, readable
+from fedseq.simulation.clock import WhatIf
+
+SNAPSHOTS = 80  # rounds at which the accuracy of each class is shown
+LARGEST_MAP = 250  # rows of a heat map
+POINTS = 600  # of a curve; more cannot be seen
+MEASURES = ("accuracy", "loss", "train_loss")
 
 MARK = '<meta name="generator" content="fedseq report">'  # by this we recognise a page of ours
 STYLES = ("style.css",)
 HOST = "127.0.0.1"
 PATIENCE = 10.0  # seconds to wait for a reader that says nothing, or does not take its answer
 SCRIPTS = ("draw.js", "curves.js", "page.js", "run.js")
+
+
+def summarise(
+    found: Sequence[Run | Broken], what_if: WhatIf = AS_RECORDED, bound: float | None = None, live: bool = False
+) -> dict[str, Any]:
+    found = _without_places(found)
+    datasets = by_dataset(readable(found))
+    groups = [_dataset(name, runs, what_if, find_bound(runs, bound)) for name, runs in datasets.items()]
+    return {
+        "version": __version__,
+        "live": live,
+        "devices": describe_clients(readable(found), what_if),
+        "datasets": groups,
+        "broken": [{"folder": str(one.folder), "reason": one.reason} for one in broken(found)],
+    }
+
+
+def _without_places(found: Sequence[Run | Broken]) -> list[Run | Broken]:
+    """A page may be sent to others: folders and files go by their names, from where all of these folders lie."""
+    absolute = [one.folder.parent for one in found if one.folder.is_absolute()]
+    home = Path(os.path.commonpath(absolute)) if absolute else Path()
+    shown: list[Run | Broken] = []
+    for one in found:
+        folder = one.folder.relative_to(home) if one.folder.is_absolute() else one.folder
+        if isinstance(one, Broken):
+            shown.append(Broken(folder, one.reason.replace(str(one.folder), str(folder))))
+            continue
+        shown.append(replace(one, folder=folder, config=without_places(one.config)))
+        vars(shown[-1])["details"] = one.details  # as they were read
+    return shown
+
+
+def _dataset(name: str, runs: Sequence[Run], what_if: WhatIf, bound: Bound | None) -> dict[str, Any]:
+    costs = all_costs(runs, what_if)
+    rows = compare_costs(runs, bound, costs)
+    private = is_private(rows)
+    return {
+        "name": name,
+        "private": private,
+        "bound": asdict(bound) if bound else None,
+        "targets": [{"share": share, "accuracy": share * bound.accuracy} for share in SHARES] if bound else [],
+        "headlines": headlines(rows),
+        "series": [_series(row, costs, private) for row in rows],
+        "runs": [_run(run, row.label) for row in rows for run in row.series.runs],
+    }
+
+
+def headlines(rows: Sequence[ComparisonRow]) -> dict[str, str]:
+    """One for all rows, and one for those of each alpha."""
+    alphas = dict.fromkeys(row.series.config.spread for row in rows if not row.series.central)
+    by_alpha = {alpha: [row for row in rows if row.series.config.spread == alpha] for alpha in alphas}
+    return {"all": headline(rows), **{alpha: headline(members) for alpha, members in by_alpha.items()}}
+
+
+def headline(rows: Sequence[ComparisonRow]) -> str:
+    """The sentence a reader takes home: who is the soonest at 80 %, and how much sooner than FedAvg."""
+    at = SHARES.index(0.8)
+    ahead = [(row.speedups[at], row) for row in rows if row.crossings and row.speedups[at]]
+    best = max(ahead, key=lambda pair: pair[0].factor if pair[0] else 0.0, default=None)
+    if best and best[0] and best[0].factor > 1 and best[1].series.config.algorithm != "fedavg":
+        rounds = crossing_text(best[1].crossings[at].first, best[1].series.runs)
+        sooner = f"{'more than ' if best[0].at_least else ''}{best[0].factor:.1f} times sooner"
+        time = best[1].time_speedups[at]
+        open_ = "FedAvg has not run long enough to tell about simulated time."
+        clock = f"In simulated time the factor is {time}." if time else open_
+        return f"{best[1].label} reaches 80 % of the bound in {rounds} rounds, {sooner} than FedAvg. {clock}"
+    finals = [row for row in rows if row.final and not row.series.central]
+    if not finals:
+        return "Nothing has been evaluated yet."
+    top = max(finals, key=lambda row: row.final.mean if row.final else 0.0)
+    return f"Best final accuracy: {top.label}, {top.final.mean if top.final else 0:.2%}."
+
+
+def _series(row: ComparisonRow, costs: Mapping[Path, Costs], private: bool) -> dict[str, Any]:
+    series = row.series
+    return {
+        "label": series.label,
+        "algorithm": series.config.algorithm,
+        "central": series.central,
+        "alpha": None if series.central else series.config.spread,
+        "finished": series.finished,
+        "seeds": list(series.seeds),
+        "curve": None if series.central else make_curve(series, [costs[run.folder] for run in series.runs]),
+        "cells": _cells(row, private),
+        "costs": [] if series.central or not row.crossings else _costs(row, private),
+    }
+
+
+def _cells(row: ComparisonRow, private: bool) -> list[dict[str, Any]]:
+    """The row of the convergence table: what is shown, and what it is sorted by."""
+    targets = SHARES if row.crossings else ()
+    names = ["title", "final", "rounds", "seeds", *(["epsilon"] if private else [])]
+    return _picked(row, [*names, *(f"{name} {share}" for share in targets for name in ("first", "smooth", "speedup"))])
+
+
+def _costs(row: ComparisonRow, private: bool, share: float = 0.8) -> list[dict[str, Any]]:
+    names = ("first", "updates", "bytes", "seconds", "time speedup", *(["epsilon"] if private else []))
+    return _picked(row, ["label", *(f"{name} {share}" for name in names)])
+
+
+def _picked(row: ComparisonRow, names: Sequence[str]) -> list[dict[str, Any]]:
+    cells = cells_of(row)
+    return [{"text": cells[name].text, "sort": cells[name].value} for name in names]
+
+
+def _run(run: Run, label: str) -> dict[str, Any]:
+    details = run.details
+    return {
+        "folder": str(run.folder),
+        "label": f"{label}, seed {run.config.seed}",
+        "series": label,
+        "state": "finished" if run.finished else f"unfinished: {run.rounds} of {run.config.rounds} rounds",
+        "superclients": composition(details),
+        "groups": len(details.superclients or ()),
+        "per_class": _per_class(run),
+        "over_clients": over_clients(run),
+        "skipped": skipped(run),
+        "seconds": time_split(details),
+        "command": command(run.config) or "made in Python with data of its own: no command repeats it",
+        "config": to_yaml(run.config),
+        "environment": details.environment,
+    }
+
+
+def composition(details: Details) -> list[list[int]] | None:
+    """Examples of each class in each superclient."""
+    counts = details.label_counts
+    if not counts or not details.superclients:
+        return None
+    if any(not 0 <= client < len(counts) for group in details.superclients for client in group):
+        return None
+    groups = [[counts[client] for client in group] for group in details.superclients[:LARGEST_MAP]]
+    return [[sum(column) for column in zip(*group, strict=True)] for group in groups]
+
+
+def _per_class(run: Run) -> dict[str, Any] | None:
+    lines = [line for line in run.metrics if isinstance(line.get("per_class_accuracy"), list)]
+    if not lines:
+        return None
+    lines = _snapshots(lines)
+    return {"rounds": [line["round"] for line in lines], "values": [line["per_class_accuracy"] for line in lines]}
+
+
+def _snapshots(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Some of the lines, evenly, and always the first and the last."""
+    if len(lines) <= SNAPSHOTS:
+        return lines
+    return [lines[i * (len(lines) - 1) // (SNAPSHOTS - 1)] for i in range(SNAPSHOTS)]
+
+
+def over_clients(run: Run) -> dict[str, Any] | None:
+    """The distribution of the clients' own accuracies over the rounds: shares of the clients in each tenth."""
+    lines = [line for line in run.metrics if _shares(line.get("client_accuracies"))]
+    if not lines:
+        return None
+    chosen = _snapshots(lines)
+    measures = ("client_mean", "client_median", "client_worst_decile", "client_std")
+    return {
+        "rounds": [line["round"] for line in chosen],
+        "tenths": [_tenths(line["client_accuracies"]) for line in chosen],
+        "clients": len(lines[-1]["client_accuracies"]),
+        "last": {name.removeprefix("client_"): lines[-1].get(name) for name in measures},
+    }
+
+
+def _shares(values: Any) -> bool:
+    return isinstance(values, list) and bool(values) and all(type(v) in (int, float) and 0 <= v <= 1 for v in values)
+
+
+def _tenths(accuracies: Sequence[float]) -> list[float]:
+    places = [min(9, int(10 * accuracy)) for accuracy in accuracies]
+    return [places.count(tenth) / len(places) for tenth in range(10)]
+
+
+def skipped(run: Run) -> list[dict[str, Any]]:
+    """Hops that were left out, among them those whose update the gate refused, by reason."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in run.metrics:
+        for hop in line.get("skipped") or ():
+            reason = str(hop.get("reason", "skipped")) if isinstance(hop, dict) else "skipped"
+            client = hop.get("client") if isinstance(hop, dict) else None
+            entry = found.setdefault(reason, {"reason": reason, "count": 0, "rounds": [], "clients": []})
+            entry["count"] += 1
+            for name, value in (("rounds", line["round"]), ("clients", client)):
+                if value is not None and value not in entry[name]:
+                    entry[name].append(value)
+    return sorted(found.values(), key=lambda entry: -entry["count"])
+
+
+def time_split(details: Details) -> dict[str, float]:
+    """Seconds by what they went to."""
+    totals: dict[str, float] = {}
+    for line in details.timing:
+        for name, seconds in line.items():
+            if name != "round":
+                totals[name] = totals.get(name, 0.0) + seconds
+    return totals
+
+
+def make_curve(series: Series, costs: Sequence[Costs]) -> dict[str, Any]:
+    """Means over the seeds at the rounds that all of them evaluated, and their range."""
+    lines = [{line["round"]: line for line in run.metrics if line.get("accuracy") is not None} for run in series.runs]
+    rounds = sorted(set.intersection(*(set(by_round) for by_round in lines)))
+    measured = {name: [_mean([by_round[r].get(name) for by_round in lines]) for r in rounds] for name in MEASURES}
+    kept = thin(measured["accuracy"])
+    evaluated = [[by_round[rounds[i]]["accuracy"] for by_round in lines] for i in kept]
+    efforts = [[cost.until(rounds[i]) for cost in costs] for i in kept]
+    smooth = {name: running_mean(values) for name, values in measured.items()}
+    return {
+        "rounds": [rounds[i] for i in kept],
+        **{name: [values[i] for i in kept] for name, values in measured.items()},
+        "smooth": {name: [values[i] for i in kept] for name, values in smooth.items()},
+        "low": list(map(min, evaluated)) if len(lines) > 1 else [],
+        "high": list(map(max, evaluated)) if len(lines) > 1 else [],
+        **{name: [_mean([getattr(spent, name) for spent in at]) for at in efforts] for name in Spent._fields},
+    }
+
+
+def running_mean(values: Sequence[float | None]) -> list[float | None]:
+    """Over five evaluations (fewer at the start); none where one of them is missing."""
+    return [_mean(values[max(0, end - WINDOW) : end]) for end in range(1, len(values) + 1)]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def thin(values: Sequence[float | None], limit: int = POINTS) -> list[int]:
+    """Positions worth drawing: of each stretch its lowest and highest value, and both ends."""
+    if len(values) <= limit:
+        return list(range(len(values)))
+    stretches = limit // 2
+    kept = {0, len(values) - 1}
+    for i in range(stretches):
+        stretch = range(i * len(values) // stretches, (i + 1) * len(values) // stretches)
+        kept |= {min(stretch, key=lambda at: values[at] or 0.0), max(stretch, key=lambda at: values[at] or 0.0)}
+    return sorted(kept)
 
 
 def render(summary: dict[str, Any]) -> str:

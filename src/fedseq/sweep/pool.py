@@ -57,7 +57,7 @@ class _WorkerProcess:
 
     def _start(self) -> None:
         self.errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - kept open
-        command = python("-m", "fedseq.sweep.worker", str(os.getpid()))
+        command = python("-m", "fedseq.sweep.work", str(os.getpid()))
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
             start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1"},

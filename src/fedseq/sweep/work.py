@@ -1,23 +1,49 @@
-"""What a worker process does: one assignment after another, a line of JSON in, a line of text out."""
+"""A worker process of a sweep: one assignment after another, a line of JSON in, a line of text out.
+
+It loads torch once. Before it does, it heeds signals and the end of its parent; so what needs torch is imported late.
+"""
 
 import io
-from typing import TextIO
+import signal
+import sys
+from typing import TYPE_CHECKING
 
-import numpy as np
+from fedseq.basics import stopping
+from fedseq.basics.processes import end_with_parent
 
-from fedseq.api import experiment
-from fedseq.api.grouping_study import make_study, prepare
-from fedseq.basics.errors import FedSeqError
-from fedseq.basics.files import write_atomically
-from fedseq.basics.stopping import Interrupted
-from fedseq.grouping.study import label
-from fedseq.runs.folder import RunFolder
-from fedseq.sweep.assignments import FAILURE, Assignment, from_json
-from fedseq.training.reporter import QUIET
+if TYPE_CHECKING:
+    from fedseq.sweep.assignments import Assignment
 
 
-def work(assignment: Assignment) -> str:
+def main() -> None:
+    stopping.obey()
+    if not end_with_parent(int(sys.argv[1]), signal.SIGTERM):  # by which a run is saved
+        return
+    answers, sys.stdout = sys.stdout, sys.stderr  # whatever is printed on the way is no answer
+    try:
+        import torch
+
+        from fedseq.sweep.assignments import from_json
+
+        torch.set_num_threads(1)
+        for line in sys.stdin:
+            outcome = work(from_json(line))
+            answers.write(outcome.replace("\n", " ") + "\n")
+            answers.flush()
+            if outcome == "interrupted":
+                return
+    except KeyboardInterrupt:
+        sys.exit(stopping.INTERRUPTED)
+
+
+def work(assignment: "Assignment") -> str:
     """How it went: finished, interrupted, or why it failed."""
+    from fedseq.api import experiment
+    from fedseq.basics.errors import FedSeqError
+    from fedseq.basics.files import write_atomically
+    from fedseq.runs.folder import RunFolder
+    from fedseq.sweep.assignments import FAILURE
+
     assignment.folder.mkdir(parents=True, exist_ok=True)
     (assignment.folder / FAILURE).unlink(missing_ok=True)
     try:
@@ -25,7 +51,7 @@ def work(assignment: Assignment) -> str:
             write_study(assignment)
         else:
             experiment.run(assignment.config, assignment.folder)
-    except Interrupted:
+    except stopping.Interrupted:
         return "interrupted"
     except FedSeqError as error:
         write_atomically(assignment.folder / FAILURE, f"{error}\n".encode())
@@ -34,8 +60,15 @@ def work(assignment: Assignment) -> str:
     return "finished"
 
 
-def write_study(assignment: Assignment) -> None:
+def write_study(assignment: "Assignment") -> None:
     """Superclients by every criterion, and what pre-training tells of clients, in one file of arrays."""
+    import numpy as np
+
+    from fedseq.api.grouping_study import make_study, prepare
+    from fedseq.basics.files import write_atomically
+    from fedseq.grouping.study import label
+    from fedseq.training.reporter import QUIET
+
     found = make_study(prepare(assignment.config, True, QUIET), assignment.epochs, assignment.folder, QUIET)
     arrays: dict[str, np.ndarray] = {"counts": found.counts}
     for epochs, matrix in found.similarity.items():
@@ -53,10 +86,5 @@ def write_study(assignment: Assignment) -> None:
     write_atomically(assignment.study, packed.getvalue())
 
 
-def serve(lines: TextIO, answers: TextIO) -> None:
-    for line in lines:
-        outcome = work(from_json(line))
-        answers.write(outcome.replace("\n", " ") + "\n")
-        answers.flush()
-        if outcome == "interrupted":
-            return
+if __name__ == "__main__":
+    main()
