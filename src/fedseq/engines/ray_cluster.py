@@ -24,6 +24,8 @@ from ray.job_config import JobConfig
 from fedseq.basics.cores import usable_cores
 from fedseq.basics.errors import FedSeqError
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+ON_LOOPBACK = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}  # Ray's setting to keep a machine off the network
 CONNECTION_SECONDS = 5.0  # seconds to reach an address; Ray itself would try for more than a minute
 NO_STATISTICS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}  # without the 2nd Ray warns
 
@@ -51,28 +53,34 @@ def connected(address: str | None, workers: int | None) -> Iterator[None]:
 @contextlib.contextmanager
 def _own_cluster(workers: int | None) -> Iterator[None]:
     closed = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(  # of mode 0700, while Ray opens the folder that it makes to everybody
-            tempfile.TemporaryDirectory(prefix="fedseq-ray-", ignore_cleanup_errors=True)
-        )
-        stack.callback(_read_environment)
-        stack.enter_context(_environment({**closed, ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}))
-        _read_environment()
-        stack.enter_context(
-            _session(
-                "cannot start Ray on this machine",
-                address="local",
-                num_cpus=workers or usable_cores(),
-                include_dashboard=False,
-                _node_ip_address="127.0.0.1",
-                _temp_dir=f"{folder}/ray",
-            )
-        )
+    with (
+        # Of mode 0700, while Ray opens the folder that it makes to everybody.
+        tempfile.TemporaryDirectory(prefix="fedseq-ray-", ignore_cleanup_errors=True) as folder,
+        _settings({**closed, **ON_LOOPBACK}),
+        _session(
+            "cannot start Ray on this machine",
+            address="local",
+            num_cpus=workers or usable_cores(),
+            include_dashboard=False,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=f"{folder}/ray",
+        ),
+    ):
         yield
 
 
+@contextlib.contextmanager
+def _settings(wanted: dict[str, str]) -> Iterator[None]:
+    """For the processes that Ray starts, and for this one, where Ray read its settings when it was imported."""
+    try:
+        with _environment(wanted):
+            _read_environment()
+            yield
+    finally:
+        _read_environment()
+
+
 def _read_environment() -> None:
-    """In this process, where Ray did so when it was imported. Its processes read theirs when they start."""
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
     name = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR
@@ -92,15 +100,23 @@ def _cluster_at(address: str) -> Iterator[None]:
     host, _, port = found.rpartition(":")
     if not port.isdigit():
         raise FedSeqError(f"--ray-address {address} is not in the form HOST:PORT, and not auto.")
-    problem = f"cannot connect to the Ray cluster at {found}"
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECTION_SECONDS).close()
-    except (OSError, OverflowError):
+    host, problem = host.strip("[]"), f"cannot connect to the Ray cluster at {found}"
+    if not _answers(host, int(port)):
         raise FedSeqError(
             f"{problem}: nobody answers there. Start one with `ray start --head`, or leave the address out."
-        ) from None
-    with _session(problem, address=found):
+        )
+    # Ray takes a loopback address for this machine's outward one, where a cluster of one machine need not listen.
+    confined = host in LOOPBACK and not _answers(services.get_node_ip_address(), int(port))
+    with _settings(ON_LOOPBACK if confined else {}), _session(problem, address=found):
         yield
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), CONNECTION_SECONDS).close()
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 @contextlib.contextmanager
