@@ -25,7 +25,7 @@ def test_endless():
         time.sleep(1000)
     if {federation}:
         assert main(["federation", "init", "fed", "--nodes", "1", "--insecure", "--port", "{port}"]) == 0
-        assert main(["federation", "up", "fed"]) == 0
+        assert main(["federation", "up", "fed", "--detach"]) == 0
     Path({ready!r}).write_text(f"{{detached.pid}} {{forked}}")
     time.sleep(1000)
 """
