@@ -121,8 +121,8 @@ def test_so_does_a_long_stage(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
-        ("--dropout", "'--client-dropout'"),  # near
-        ("--metric", "'--grouping-metric'"),  # a part of it
+        ("--client-dropot", "'--client-dropout'"),  # near
+        ("--norm", "'--dp-clip-norm' or '--max-grad-norm'"),  # a part of them
         ("--chain", "'--long-chain-rounds' or '--superclients-per-chain'"),
     ],
 )
