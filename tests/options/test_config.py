@@ -1,6 +1,7 @@
 """From given options to a complete config: defaults, checks, text, and nothing that has no effect."""
 
 import math
+import re
 
 import pytest
 import yaml
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.options.config import OPTIONS, all_options, differences
-from fedseq.options.config_files import coerce, read_yaml, to_yaml
+from fedseq.options.config_files import coerce, read_yaml, refuse_code, to_yaml
 from fedseq.options.datasets import CATALOG
 from fedseq.options.option import flag
 from fedseq.options.resolve import recorded, resolve
@@ -272,3 +273,24 @@ def test_values_of_an_own_rule_are_numbers_texts_or_lists():
     for table in ("{a: 1}", {"a": 1}, [{"a": 1}]):
         with pytest.raises(FedSeqError, match=r"my\.rates.*Give a number, a text, or a list"):
             coerce("my.rates", table)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"model": "theirs:Net"}, "--model theirs:Net"),
+        ({"algorithm": "fedseq+theirs:rule"}, "--algorithm fedseq+theirs:rule"),
+        ({"engine": "ray", "ray_address": "ray://evil.example:10001"}, "--ray-address ray://evil.example:10001"),
+        ({"track": "wandb"}, "--track wandb"),
+        ({"track": "tensorboard+mlflow"}, "--track tensorboard+mlflow"),
+    ],
+)
+def test_a_file_does_not_name_code_or_another_machine_unless_it_is_trusted(options, named):
+    with pytest.raises(FedSeqError, match=f"theirs.yaml asks for .*{re.escape(named)}.*--trust"):
+        refuse_code(options, "theirs.yaml", (), trust=False)
+    refuse_code(options, "theirs.yaml", (), trust=True)
+    refuse_code(options, "theirs.yaml", options, trust=False)  # by flags, now
+
+
+def test_what_stays_on_this_machine_needs_no_trust():
+    refuse_code({"track": "tensorboard", "workers": 3, "engine": "processes"}, "theirs.yaml", (), trust=False)

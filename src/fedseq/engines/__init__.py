@@ -1,6 +1,7 @@
 """Places to run jobs. An engine computes; what is computed does not depend on it."""
 
 from fedseq.basics.errors import FedSeqError
+from fedseq.engines.dispatcher import most_requests
 from fedseq.engines.serial import SerialEngine
 from fedseq.options.config import Config
 from fedseq.options.tables import ENGINES
@@ -16,7 +17,8 @@ def open_ray(task: Task, config: Config) -> Engine:
             raise
         message = "--engine ray needs Ray, which is not installed. In FedSeq's folder: pip install '.[ray]'"
         raise FedSeqError(message) from None
-    return RayEngine(task, config.ray_address, config.workers)
+    workers = min(config.workers, most_requests(task)) if config.workers else None
+    return RayEngine(task, config.ray_address, workers)
 
 
 def open_engine(config: Config, task: Task) -> Engine:

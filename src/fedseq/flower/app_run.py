@@ -112,8 +112,13 @@ def _follow(
 def _shown(words: list[str], home: Path, show: Callable[[str], None], number: str = "") -> str:
     """Show what Flower's command says to its end. Returns the number of the run, if it was not known before."""
     with subprocess.Popen(
-        words, env=_environment(home), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-    ) as child:  # fmt: skip
+        words,
+        env=_environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as child:
         try:
             assert child.stdout is not None
             for line in child.stdout:

@@ -70,12 +70,18 @@ def carry_out(order: Order, task: Task, model: FlatModel, algorithm: Algorithm, 
     """Train as ordered. The memory is written before the answer is sent, so that no answer counts without it."""
     client = order.client
     job = Job(
-        index=0, unit=client, round=order.round, hops=tuple((client, visit) for visit in order.visits),
-        start=order.start.to(task.device), algorithm=algorithm, lr=order.lr, epochs=order.epochs,
+        index=0,
+        unit=client,
+        round=order.round,
+        hops=tuple((client, visit) for visit in order.visits),
+        start=order.start.to(task.device),
+        algorithm=algorithm,
+        lr=order.lr,
+        epochs=order.epochs,
         message={name: tensor.to(task.device) for name, tensor in order.message.items()},
         memory={client: {name: tensor.to(task.device) for name, tensor in memories.load(order.memory).items()}},
         purpose=order.purpose,
-    )  # fmt: skip
+    )
     with one_thread():
         result = run_job(task, model, job)
     kept = result.memory.get(client, {})

@@ -240,9 +240,14 @@ def _filled(template: str, federation: Federation) -> str:
     """The README: parts between `<!-- condition -->` and the next mark stand where the condition holds."""
     folder, own_data = federation.folder, federation.own_data
     holds = {
-        "end": True, "tls": federation.tls, "insecure": not federation.tls, "sites": federation.only_at_sites,
-        "here": not federation.only_at_sites, "own": own_data, "named": not own_data,
-    }  # fmt: skip
+        "end": True,
+        "tls": federation.tls,
+        "insecure": not federation.tls,
+        "sites": federation.only_at_sites,
+        "here": not federation.only_at_sites,
+        "own": own_data,
+        "named": not own_data,
+    }
     pieces = re.split(r"<!-- (\w+) -->\n", template)
     text = pieces[0] + "".join(text for mark, text in zip(pieces[1::2], pieces[2::2], strict=True) if holds[mark])
     host = f"[{federation.host}]" if ":" in federation.host else federation.host

@@ -24,9 +24,16 @@ SERVER_DAYS = 825  # the longest that all TLS clients accept
 CLOCKS_DIFFER = datetime.timedelta(hours=1)
 ALWAYS_NAMED = ("127.0.0.1", "localhost")
 _NO_USAGE = {
-    "digital_signature": False, "content_commitment": False, "key_encipherment": False, "data_encipherment": False,
-    "key_agreement": False, "key_cert_sign": False, "crl_sign": False, "encipher_only": False, "decipher_only": False,
-}  # fmt: skip
+    "digital_signature": False,
+    "content_commitment": False,
+    "key_encipherment": False,
+    "data_encipherment": False,
+    "key_agreement": False,
+    "key_cert_sign": False,
+    "crl_sign": False,
+    "encipher_only": False,
+    "decipher_only": False,
+}
 
 
 def write_certificates(folder: Path, host: str) -> None:

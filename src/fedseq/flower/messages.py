@@ -64,10 +64,16 @@ class Answer:
 
 def pack_order(order: Order) -> RecordDict:
     job: dict[str, Any] = {
-        "run": order.run, "client": order.client, "round": order.round, "visits": list(order.visits),
-        "purpose": order.purpose, "plain": order.plain, "lr": order.lr, "epochs": order.epochs,
+        "run": order.run,
+        "client": order.client,
+        "round": order.round,
+        "visits": list(order.visits),
+        "purpose": order.purpose,
+        "plain": order.plain,
+        "lr": order.lr,
+        "epochs": order.epochs,
         **({"memory": list(order.memory)} if order.memory else {}),
-    }  # fmt: skip
+    }
     arrays = {"start": order.start, **{_MESSAGE + name: tensor for name, tensor in order.message.items()}}
     return RecordDict({"arrays": _arrays(arrays), "job": ConfigRecord(job), "data": pack_facts(order.facts)})
 
@@ -105,8 +111,10 @@ def unpack_facts(record: ConfigRecord) -> DataFacts:
 def pack_answer(answer: Answer) -> RecordDict:
     arrays = {"weights": answer.weights, **{_UPLOAD + name: tensor for name, tensor in answer.upload.items()}}
     metrics: dict[str, MetricRecordValues] = {
-        "num-examples": answer.examples, "loss-sum": answer.loss_sum, "remembers": int(answer.remembers),
-    }  # fmt: skip
+        "num-examples": answer.examples,
+        "loss-sum": answer.loss_sum,
+        "remembers": int(answer.remembers),
+    }
     return RecordDict({"arrays": _arrays(arrays), "metrics": MetricRecord(metrics)})
 
 

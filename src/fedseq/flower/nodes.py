@@ -28,10 +28,14 @@ GONE_EARLY = 1.0  # seconds before its deadline in which a message that is gone 
 APP_FAILED, GONE = 2, 3
 # What Flower's error codes mean here.
 _ERRORS = {
-    1: "its app could not be loaded", APP_FAILED: "its app failed",
-    GONE: "no answer within its deadline", 4: "no answer within its deadline", 5: "its node is not connected",
-    7: "its app is not the one of this run", 8: "its app crashed",
-}  # fmt: skip
+    1: "its app could not be loaded",
+    APP_FAILED: "its app failed",
+    GONE: "no answer within its deadline",
+    4: "no answer within its deadline",
+    5: "its node is not connected",
+    7: "its app is not the one of this run",
+    8: "its app crashed",
+}
 
 
 class Post(Generic[Key]):

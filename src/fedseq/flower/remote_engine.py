@@ -72,11 +72,19 @@ class FlowerEngine:
         job = under_way.chain.job
         client, visits = under_way.ahead[0]
         return Order(
-            run=self.run_name, client=client, round=job.round, visits=visits, purpose=job.purpose,
-            plain=job.algorithm is FEDAVG, lr=job.lr, epochs=job.epochs,
-            memory=_version(under_way.chain.memory.get(client, {})), start=under_way.model,
-            message=under_way.chain.message, facts=self.roster.facts,
-        )  # fmt: skip
+            run=self.run_name,
+            client=client,
+            round=job.round,
+            visits=visits,
+            purpose=job.purpose,
+            plain=job.algorithm is FEDAVG,
+            lr=job.lr,
+            epochs=job.epochs,
+            memory=_version(under_way.chain.memory.get(client, {})),
+            start=under_way.model,
+            message=under_way.chain.message,
+            facts=self.roster.facts,
+        )
 
     def _take(self, under_way: "_ChainUnderWay", answer: RecordDict | Refused) -> None:
         """Count the hop, unless it failed or its answer is refused: then the chain goes on from the model before."""
@@ -130,9 +138,15 @@ def expected_upload(job: Job, num_parameters: int, momentum: bool = False) -> di
     """What the algorithm's clients upload beside their model: found out by letting it finish a visit of zeros."""
     zeros = torch.zeros(num_parameters, device=job.start.device)
     hop = Hop(
-        start=zeros, weights=zeros, message={name: torch.zeros_like(sent) for name, sent in job.message.items()},
-        memory={}, lr=1.0, gradient_at_start=lambda: zeros, velocity=zeros.clone() if momentum else None, steps=1,
-    )  # fmt: skip
+        start=zeros,
+        weights=zeros,
+        message={name: torch.zeros_like(sent) for name, sent in job.message.items()},
+        memory={},
+        lr=1.0,
+        gradient_at_start=lambda: zeros,
+        velocity=zeros.clone() if momentum else None,
+        steps=1,
+    )
     return dict(job.algorithm.finish(hop)[0])
 
 

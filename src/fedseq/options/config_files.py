@@ -20,6 +20,7 @@ from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.basics.files import open_plain
 from fedseq.options.config import Config, all_options
 from fedseq.options.option import flag
+from fedseq.options.tables import TRACKERS
 
 _PRESETS = files("fedseq.options") / "presets"
 _KIND_NAMES = {int: "a whole number", float: "a number", str: "a text"}
@@ -178,9 +179,11 @@ def without_places(config: Config) -> Config:
 
 
 def names_code(options: Mapping[str, Any]) -> list[str]:
-    """The names of the options whose values name code."""
+    """The names of the options whose values name code, or places outside of this machine."""
     own = [name for name in ("model", "algorithm") if ":" in str(options.get(name, ""))]
-    return own + (["ray_address"] if options.get("ray_address") is not None else [])
+    own += ["ray_address"] if options.get("ray_address") is not None else []
+    trackers = str(options.get("track", "")).split("+")
+    return own + ["track"] * any(row.reaches_out for name, row in TRACKERS.items() if name in trackers)
 
 
 def refuse_code(options: Mapping[str, Any], where: str | Path, given: Collection[str], trust: bool) -> None:
@@ -189,6 +192,6 @@ def refuse_code(options: Mapping[str, Any], where: str | Path, given: Collection
     if named and not trust:
         asked = " ".join(f"{flag(name)} {options[name]}"[:200] for name in named)
         raise FedSeqError(
-            f"{where} asks for code that is not part of fedseq: {asked}. None of it was run. If you wrote it, or trust "
-            "its author, add --trust to the command (in Python: trust=True)."
+            f"{where} asks for code that is not part of fedseq, or for another machine: {asked}. None of it was used. "
+            "If you wrote it, or trust its author, add --trust to the command (in Python: trust=True)."
         )

@@ -334,6 +334,7 @@ class PartitionRow(Row):
 @dataclass(frozen=True)
 class TrackerRow(Row):
     package: str = ""  # that has to be installed
+    reaches_out: bool = False  # it may send what it is told to another machine, if the user's settings say so
 
 
 # fmt: off
@@ -365,7 +366,7 @@ AUGMENTATIONS = Table("augmentation", {
 
 TRACKERS = Table("tracker", {
     "tensorboard": TrackerRow("fedseq.tracking.trackers:TensorBoard", package="tensorboard"),
-    "wandb": TrackerRow("fedseq.tracking.trackers:WeightsAndBiases", package="wandb"),
-    "mlflow": TrackerRow("fedseq.tracking.trackers:MLflow", package="mlflow"),
+    "wandb": TrackerRow("fedseq.tracking.trackers:WeightsAndBiases", package="wandb", reaches_out=True),
+    "mlflow": TrackerRow("fedseq.tracking.trackers:MLflow", package="mlflow", reaches_out=True),
 })
 # fmt: on
