@@ -41,7 +41,7 @@ def test_compare_takes_a_round(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["compare", str(tmp_path / "runs"), "--at", "2"]) == 0
     assert "accuracy at round 2" in capsys.readouterr().out
     assert main(["compare", str(tmp_path / "runs"), "--at", "two"]) == 2
-    assert "--at takes the number of a round, not 'two'" in capsys.readouterr().err
+    assert "--at must be 1 or more, not two" in capsys.readouterr().err
 
 
 def test_a_run_that_ended_before_the_round_has_no_accuracy_there(tmp_path: Path) -> None:

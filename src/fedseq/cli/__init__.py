@@ -138,6 +138,16 @@ def add_trust(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
+def add_config_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", nargs="?", metavar="CONFIG.yaml", help="read options from a file (flags override it)")
+    parser.add_argument(
+        "--preset",
+        metavar="NAME",
+        help="start from a preset (file and flags override it); `fedseq run --preset list` shows them",
+    )
+    add_trust(parser, "the file")
+
+
 def preset_from(arguments: argparse.Namespace) -> dict[str, Any]:
     return read_preset(arguments.preset) if getattr(arguments, "preset", None) else {}
 

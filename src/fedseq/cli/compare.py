@@ -8,6 +8,8 @@ from pathlib import Path
 
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli.console import make_console, print_table
+from fedseq.options.config_files import read_number
+from fedseq.options.option import AT_LEAST_0, AT_LEAST_1, SHARE, flag
 from fedseq.report.convergence import all_costs, by_dataset, compare, find_bound
 from fedseq.report.costs import AS_RECORDED, AXES, ROUND, describe_clients
 from fedseq.report.formats import check_picture, to_latex, to_markdown
@@ -57,24 +59,11 @@ def add_comparison_arguments(parser: ArgumentParser) -> None:
 def what_if_from(arguments: Namespace) -> WhatIf:
     names = ("client_speed", "bandwidth", "speed_spread")
     given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
-    return WhatIf(**{name: _number(f"--{name.replace('_', '-')}", value) for name, value in given.items()})
+    return WhatIf(**{name: read_number(flag(name), value, AT_LEAST_0) for name, value in given.items()})
 
 
 def bound_from(arguments: Namespace) -> float | None:
-    if arguments.bound is None:
-        return None
-    value = _number("--bound", arguments.bound)
-    if not 0 < value <= 1:
-        raise FedSeqError(f"--bound must be an accuracy greater than 0 and at most 1, not {arguments.bound}.")
-    return value
-
-
-def round_from(arguments: Namespace) -> int | None:
-    if arguments.at is None:
-        return None
-    if not str(arguments.at).isdecimal() or int(arguments.at) < 1:
-        raise FedSeqError(f"--at takes the number of a round, not {arguments.at!r}.")
-    return int(arguments.at)
+    return None if arguments.bound is None else read_number("--bound", arguments.bound, SHARE)
 
 
 def other_test_sets(runs: Sequence[Run]) -> str | None:
@@ -87,16 +76,6 @@ def other_test_sets(runs: Sequence[Run]) -> str | None:
         f"note: {', '.join(sorted(short))} took exemplars out of the test set, {', '.join(sorted(whole))} did not, "
         "so accuracies are over slightly different examples."
     )
-
-
-def _number(name: str, value: str | float) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        raise FedSeqError(f"{name} takes a number, not {value!r}.") from None
-    if not 0 <= number < float("inf"):
-        raise FedSeqError(f"{name} must be 0 or more, not {value}.")
-    return number
 
 
 def runs_from(names: Sequence[str]) -> list[Run | Broken]:
@@ -113,7 +92,7 @@ def runs_from(names: Sequence[str]) -> list[Run | Broken]:
 
 def main(arguments: Namespace) -> None:
     what_if, given = what_if_from(arguments), bound_from(arguments)
-    at = round_from(arguments)
+    at = None if arguments.at is None else read_number("--at", arguments.at, AT_LEAST_1, int)
     if arguments.over and not arguments.figure:
         raise FedSeqError("--over is for the curves: give --figure FILE too.")
     if arguments.figure:

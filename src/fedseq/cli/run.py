@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedseq.basics.stopping import INTERRUPTED, Interrupted
-from fedseq.cli import add_config_flags, add_trust, config_from
+from fedseq.cli import add_config_file, add_config_flags, config_from
 from fedseq.cli.console import ConsoleReporter, make_console, print_table
 from fedseq.options.config_files import names_code, presets, to_yaml
 from fedseq.options.ending import best_of
@@ -20,13 +20,9 @@ EXAMPLE = """fedseq run --dataset digits --alpha 0 --algorithm fedseq --rounds 3
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("config", nargs="?", metavar="CONFIG.yaml", help="read options from a file (flags override it)")
-    parser.add_argument(
-        "--preset", metavar="NAME", help="start from a preset (file and flags override it); `list` shows them"
-    )
+    add_config_file(parser)
     parser.add_argument("--out", metavar="DIR", help="run folder (default: a new one in runs/)")
     parser.add_argument("--print-config", action="store_true", help="print all options of the run and stop")
-    add_trust(parser, "the file")
     add_config_flags(parser, own_rules=True)
 
 

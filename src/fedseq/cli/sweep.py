@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
 
-from fedseq.cli import add_config_flags, add_trust, options_from, preset_from
+from fedseq.cli import add_config_file, add_config_flags, options_from, preset_from
 from fedseq.cli.console import make_console, print_table, work_through_visibly
 from fedseq.options.config import all_options
 
@@ -18,13 +18,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         f"{__doc__}\n\nEvery option takes several values, separated by commas; whole numbers also as a range, 0-4; "
         "in a file, a list.\nEach combination is a run; what an algorithm does not use is left out for it."
     )
-    parser.add_argument("config", nargs="?", metavar="CONFIG.yaml", help="read options from a file (flags override it)")
-    parser.add_argument(
-        "--preset", metavar="NAME", help="start from a preset of `fedseq run` (file and flags override it)"
-    )
+    add_config_file(parser)
     parser.add_argument("--out", metavar="DIR", help="folder for the runs (default: runs/sweep-DATASET)")
     parser.add_argument("--jobs", metavar="N", help="number of runs at a time (default: one per core)")
-    add_trust(parser, "the file")
     add_config_flags(parser, [name for name in all_options() if name not in OF_ONE_RUN], own_rules=True)
 
 

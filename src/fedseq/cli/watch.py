@@ -6,8 +6,11 @@ from pathlib import Path
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli.compare import add_comparison_arguments, bound_from, what_if_from
 from fedseq.cli.console import make_console
+from fedseq.options.config_files import read_number
+from fedseq.options.option import Range
 
 EXAMPLE = "fedseq watch runs/digits-fedseq-alpha0-seed0"
+PORTS = Range(lambda value: 0 <= value <= 65535, "from 0 to 65535")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -21,14 +24,13 @@ def main(arguments: Namespace) -> None:
     from fedseq.runs.reading import read_all
 
     what_if, bound = what_if_from(arguments), bound_from(arguments)
+    port = read_number("--port", arguments.port, PORTS, int)
     paths = [Path(name) for name in arguments.runs]
     for path in paths:
         if not path.is_dir():
             raise FedSeqError(f"there is no folder {path}. List the runs you have with: fedseq ls")
-    if not str(arguments.port).isdigit() or int(arguments.port) > 65535:
-        raise FedSeqError(f"--port takes a number from 0 to 65535, not {arguments.port!r}.")
     summary = throttled(lambda: summarise(read_all(paths), what_if, bound, live=True))
-    with make_server(summary, int(arguments.port)) as server:
+    with make_server(summary, port) as server:
         host, port = server.server_address[:2]
         make_console().print(f"watch it at http://{host!s}:{port}/   stop with Ctrl-C", markup=False)
         server.serve_forever(poll_interval=0.2)

@@ -19,7 +19,7 @@ import yaml
 from fedseq.basics.errors import FedSeqError, unknown
 from fedseq.basics.files import open_plain
 from fedseq.options.config import Config, all_options
-from fedseq.options.option import flag
+from fedseq.options.option import Range, flag
 from fedseq.options.tables import TRACKERS
 
 _PRESETS = files("fedseq.options") / "presets"
@@ -109,6 +109,14 @@ def _convert(kind: type, value: Any) -> Any:
         return int(value) if number.is_integer() else None
     except ValueError:  # a text such as 1e3
         return None
+
+
+def read_number(written: str, text: str, range: Range, kind: type = float) -> Any:
+    """The number that a flag was given which is no option of a run."""
+    number = _convert(kind, text)
+    if number is None or not range.holds(number):
+        raise FedSeqError(f"{written} must be {range.words}, not {text}.")
+    return number
 
 
 def own_text(value: Any) -> str:

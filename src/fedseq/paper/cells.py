@@ -213,7 +213,8 @@ def _measures(
     for assignments in zip(*studies.values(), strict=True):
         if not all(assignment.studied for assignment in assignments):
             continue
-        means = [study_quality(assignment, criterion) for assignment in assignments]
+        formed = [study_groups(assignment, criterion) for assignment in assignments]
+        means = [quality(counts, [list(map(int, group)) for group in groups]).means() for counts, groups in formed]
         for key in ("balance", "covered"):
             found[key].append(sum(mean[key] for mean in means) / len(means))
         found["distinct"].append(means[0]["distinct"])
@@ -226,11 +227,6 @@ def study_groups(assignment: Assignment, criterion: Mapping[str, str | None]) ->
     with np.load(assignment.study) as arrays:
         group_of = arrays[f"groups {name}"]
         return arrays["counts"], [np.flatnonzero(group_of == number) for number in range(group_of.max() + 1)]
-
-
-def study_quality(assignment: Assignment, criterion: Mapping[str, str | None]) -> dict[str, float]:
-    counts, groups = study_groups(assignment, criterion)
-    return quality(counts, [list(map(int, group)) for group in groups]).means()
 
 
 def cell_text(cell: Cell | str) -> str:

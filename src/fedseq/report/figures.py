@@ -4,7 +4,6 @@ import io
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -58,7 +57,9 @@ def curves(
     axis, drawn, untold = AXES[over], [], []
     for number, series in enumerate(one for one in make_series(runs) if not one.central):
         label, own = shown(series) if shown else (_label(series, runs), look(number))
-        for together in _drawn_together(series):
+        # Seeds that end at different rounds are a curve each: a mean of some would not be theirs.
+        alike = len({run.rounds for run in series.runs}) == 1
+        for together in [series.runs] if alike else [[run] for run in series.runs]:
             rounds, means, spread = mean_curve(together)
             at = mean_spent(together, rounds, over, what_if)
             if at:
@@ -95,12 +96,6 @@ def curves(
         axes.legend(loc="best", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return save(figure, path)
-
-
-def _drawn_together(series: Series) -> Sequence[Sequence[Run]]:
-    """Seeds as one curve; each as its own where they end at different rounds, as a mean of some would not be theirs."""
-    alike = len({run.rounds for run in series.runs}) == 1
-    return [series.runs] if alike else [[run] for run in series.runs]
 
 
 def _label(series: Series, runs: Sequence[Run]) -> str:
@@ -160,7 +155,10 @@ def save(figure: Figure, path: Path) -> Path:
 
 def heat_map(points: Sequence[Point], varied: Sequence[str], path: Path) -> Path:
     """Final accuracy over two options: a column for each value of the first, a row for each of the second."""
-    columns, rows = (_in_order({point.values[axis] for point in points}) for axis in (0, 1))
+    columns, rows = (  # numbers by size, names by the alphabet, what is absent first
+        sorted({point.values[axis] for point in points}, key=lambda value: (value is not None, value or 0))
+        for axis in (0, 1)
+    )
     cells = np.full((len(rows), len(columns)), np.nan)
     for point in points:
         if point.final:
@@ -177,11 +175,6 @@ def heat_map(points: Sequence[Point], varied: Sequence[str], path: Path) -> Path
     axes.set(xlabel=varied[0].replace("_", " "), ylabel=varied[1].replace("_", " "))
     figure.colorbar(image, label="final accuracy (%)")
     return save(figure, path)
-
-
-def _in_order(values: set[Any]) -> list[Any]:
-    """Numbers by size, names by the alphabet, what is absent first."""
-    return sorted(values, key=lambda value: (value is not None, value if value is not None else 0))
 
 
 def violins(counts: np.ndarray, groups: Mapping[str, Sequence[Sequence[int]]], path: Path) -> Path:

@@ -59,11 +59,7 @@ _TEX = str.maketrans({
 
 
 def _tex_line(cells: Iterable[str]) -> str:
-    return " & ".join(map(_tex, cells)) + r" \\"
-
-
-def _tex(text: str) -> str:
-    return re.sub(r"\balpha\b", r"$\\alpha$", text.translate(_TEX))
+    return " & ".join(re.sub(r"\balpha\b", r"$\\alpha$", cell.translate(_TEX)) for cell in cells) + r" \\"
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[float | str | None]]) -> str:

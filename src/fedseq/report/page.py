@@ -122,7 +122,9 @@ def headline(rows: Sequence[ComparisonRow]) -> str:
 
 
 def _series(row: ComparisonRow, costs: Mapping[Path, Costs], private: bool) -> dict[str, Any]:
-    series = row.series
+    series, spent = row.series, ["epsilon"] if private else []
+    targets = [f"{name} {share}" for share in SHARES for name in ("first", "smooth", "speedup") if row.crossings]
+    costly = [f"{name} 0.8" for name in ("first", "updates", "bytes", "seconds", "time speedup", *spent)]
     return {
         "label": series.label,
         "algorithm": series.config.algorithm,
@@ -131,24 +133,13 @@ def _series(row: ComparisonRow, costs: Mapping[Path, Costs], private: bool) -> d
         "finished": series.finished,
         "seeds": list(series.seeds),
         "curve": None if series.central else make_curve(series, [costs[run.folder] for run in series.runs]),
-        "cells": _cells(row, private),
-        "costs": [] if series.central or not row.crossings else _costs(row, private),
+        "cells": _picked(row, ["title", "final", "rounds", "seeds", *spent, *targets]),
+        "costs": [] if series.central or not row.crossings else _picked(row, ["label", *costly]),
     }
 
 
-def _cells(row: ComparisonRow, private: bool) -> list[dict[str, Any]]:
-    """The row of the convergence table: what is shown, and what it is sorted by."""
-    targets = SHARES if row.crossings else ()
-    names = ["title", "final", "rounds", "seeds", *(["epsilon"] if private else [])]
-    return _picked(row, [*names, *(f"{name} {share}" for share in targets for name in ("first", "smooth", "speedup"))])
-
-
-def _costs(row: ComparisonRow, private: bool, share: float = 0.8) -> list[dict[str, Any]]:
-    names = ("first", "updates", "bytes", "seconds", "time speedup", *(["epsilon"] if private else []))
-    return _picked(row, ["label", *(f"{name} {share}" for name in names)])
-
-
 def _picked(row: ComparisonRow, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Cells of the convergence table or of the costs: what is shown, and what it is sorted by."""
     cells = cells_of(row)
     return [{"text": cells[name].text, "sort": cells[name].value} for name in names]
 
@@ -177,14 +168,12 @@ def composition(details: Details) -> list[list[int]] | None:
     counts = details.label_counts
     if not counts or not details.superclients:
         return None
-    if any(not 0 <= client < len(counts) for group in details.superclients for client in group):
-        return None
     groups = [[counts[client] for client in group] for group in details.superclients[:LARGEST_MAP]]
     return [[sum(column) for column in zip(*group, strict=True)] for group in groups]
 
 
 def _per_class(run: Run) -> dict[str, Any] | None:
-    lines = [line for line in run.metrics if isinstance(line.get("per_class_accuracy"), list)]
+    lines = [line for line in run.metrics if line.get("per_class_accuracy")]
     if not lines:
         return None
     lines = _snapshots(lines)
@@ -200,26 +189,18 @@ def _snapshots(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def over_clients(run: Run) -> dict[str, Any] | None:
     """The distribution of the clients' own accuracies over the rounds: shares of the clients in each tenth."""
-    lines = [line for line in run.metrics if _shares(line.get("client_accuracies"))]
+    lines = [line for line in run.metrics if line.get("client_accuracies")]
     if not lines:
         return None
     chosen = _snapshots(lines)
+    places = [[min(9, int(10 * accuracy)) for accuracy in line["client_accuracies"]] for line in chosen]
     measures = ("client_mean", "client_median", "client_worst_decile", "client_std")
     return {
         "rounds": [line["round"] for line in chosen],
-        "tenths": [_tenths(line["client_accuracies"]) for line in chosen],
+        "tenths": [[found.count(tenth) / len(found) for tenth in range(10)] for found in places],
         "clients": len(lines[-1]["client_accuracies"]),
         "last": {name.removeprefix("client_"): lines[-1].get(name) for name in measures},
     }
-
-
-def _shares(values: Any) -> bool:
-    return isinstance(values, list) and bool(values) and all(type(v) in (int, float) and 0 <= v <= 1 for v in values)
-
-
-def _tenths(accuracies: Sequence[float]) -> list[float]:
-    places = [min(9, int(10 * accuracy)) for accuracy in accuracies]
-    return [places.count(tenth) / len(places) for tenth in range(10)]
 
 
 def skipped(run: Run) -> list[dict[str, Any]]:
@@ -227,11 +208,10 @@ def skipped(run: Run) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for line in run.metrics:
         for hop in line.get("skipped") or ():
-            reason = str(hop.get("reason", "skipped")) if isinstance(hop, dict) else "skipped"
-            client = hop.get("client") if isinstance(hop, dict) else None
+            reason = str(hop.get("reason", "skipped"))
             entry = found.setdefault(reason, {"reason": reason, "count": 0, "rounds": [], "clients": []})
             entry["count"] += 1
-            for name, value in (("rounds", line["round"]), ("clients", client)):
+            for name, value in (("rounds", line["round"]), ("clients", hop.get("client"))):
                 if value is not None and value not in entry[name]:
                     entry[name].append(value)
     return sorted(found.values(), key=lambda entry: -entry["count"])

@@ -187,24 +187,22 @@ def defaults(config: Config, *beside: str) -> dict[str, Any]:
         return {}
 
 
-def _differing(config: Config) -> dict[str, Any]:
-    """The options that differ from the defaults of the config's data set and algorithm, and change what comes out."""
+def command(config: Config) -> str | None:
+    """It names the options that differ from the defaults of the data set and algorithm, and change what comes out.
+
+    None for a run made in Python, which no command can repeat.
+    """
+    if config.dataset == "own":
+        return None
     base, used = defaults(config), config.options()
     differing = [name for name, value in used.items() if value not in (None, base.get(name))]
     names = [*FIRST, *(name for name in differing if name not in FIRST and role_of(name) is not Role.PLACE)]
-    return {name: used[name] for name in names if used.get(name) is not None}
-
-
-def command(config: Config) -> str | None:
-    """None for a run made in Python, which no command can repeat."""
-    if config.dataset == "own":
-        return None
-    words = [word for name, value in _differing(config).items() for word in _words(name, value)]
-    return shlex.join(["fedseq", "run", *words])
-
-
-def _words(name: str, value: Any) -> tuple[str, str]:
-    return ("--rule", f"{name}={own_text(value)}") if "." in name else (flag(name), _text(value))
+    words = ["fedseq", "run"]
+    for name in names:
+        value = used.get(name)
+        if value is not None:
+            words += ["--rule", f"{name}={own_text(value)}"] if "." in name else [flag(name), _text(value)]
+    return shlex.join(words)
 
 
 def _text(value: Any) -> str:

@@ -13,8 +13,9 @@ from typing import IO, Literal
 
 from fedseq.basics import stopping
 from fedseq.basics.cores import usable_cores
-from fedseq.basics.errors import FedSeqError
 from fedseq.basics.processes import python
+from fedseq.options.config_files import read_number
+from fedseq.options.option import AT_LEAST_1
 from fedseq.sweep.assignments import Assignment
 
 INTERRUPTED = "interrupted"  # the outcome of an assignment that was stopped
@@ -156,7 +157,6 @@ def _stop(workers: Sequence[_WorkerProcess], threads: Sequence[threading.Thread]
 def read_jobs(text: str | None) -> int:
     """How many at a time: as told, or one for each core this process may use."""
     if text is not None:
-        if not text.isdecimal() or int(text) < 1:
-            raise FedSeqError(f"--jobs must be 1 or more, not {text}.")
-        return int(text)
+        jobs: int = read_number("--jobs", text, AT_LEAST_1, int)
+        return jobs
     return usable_cores()

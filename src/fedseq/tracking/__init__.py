@@ -44,13 +44,13 @@ def scalars(record: Record) -> dict[str, float]:
     classes = dict(enumerate(record.get("per_class_accuracy") or ()))
     for name, value in {**record, "class_accuracy": classes}.items():
         parts = {f"{name}/{key}": part for key, part in value.items()} if isinstance(value, Mapping) else {name: value}
-        found |= {key: float(part) for key, part in parts.items() if _is_number(part)}
+        found |= {
+            key: float(part)
+            for key, part in parts.items()
+            if isinstance(part, int | float) and not isinstance(part, bool)
+        }
     del found["round"]
     return found
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @contextmanager
