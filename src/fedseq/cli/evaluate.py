@@ -16,9 +16,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("run", metavar="RUN", help="run folder, or with --data a weights.safetensors file of one")
     parser.add_argument(
-        "--data", metavar="SOURCE",
+        "--data",
+        metavar="SOURCE",
         help="your labelled examples: npz:FILE (arrays x and y), folder:DIR (DIR/CLASS/*) or parquet:FILE",
-    )  # fmt: skip
+    )
     add_trust(parser, "the folder")
     add_config_flags(parser, ("data_dir", "model", "device"))
 

@@ -35,5 +35,6 @@ def main(arguments: Namespace) -> None:
     )  # fmt: skip
     make_console().print(
         f"{made.file}: {made.file.stat().st_size / 1e6:.2f} MB; read back, its outputs differ from the model's by at "
-        f"most {made.largest_difference:.1g}", markup=False,
-    )  # fmt: skip
+        f"most {made.largest_difference:.1g}",
+        markup=False,
+    )

@@ -47,9 +47,10 @@ def main(arguments: Namespace) -> int:
         table = comparison_table(compare(members, bound), bound, diverged=gone)
         print_table(console, replace(table, title=dataset if len(datasets) > 1 else ""))
     varied = [
-        (values, run) for assignment, values in grid.values.items()
+        (values, run)
+        for assignment, values in grid.values.items()
         if isinstance(run := found[assignment], Run) and run.config.algorithm != "centralized"
-    ]  # fmt: skip
+    ]
     points = grid_points(varied, gone)
     root = assignments[0].folder.parent
     if grid.varied and points:

@@ -30,7 +30,7 @@ from fedseq.report.convergence import (
     compare_costs,
     crossing_text,
     find_bound,
-)  # fmt: skip
+)
 from fedseq.report.costs import AS_RECORDED, Costs, Spent, describe_clients
 from fedseq.report.run_tables import cells_of, is_private
 from fedseq.report.series import Series, command
