@@ -25,7 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--scale", default="tiny", metavar="tiny|small|paper",
                         help="tiny: digits, minutes; small: CIFAR, hours; paper: weeks (default: tiny)")  # fmt: skip
     parser.add_argument("--only", metavar="OPTION=VALUE,...", help="run only these, such as algorithm=fedseq,alpha=0")
-    parser.add_argument("--targets", default="measured", metavar="|".join(TARGETS),
+    parser.add_argument("--targets", default="measured", choices=TARGETS, metavar="|".join(TARGETS),
                         help="accuracy of which targets are shares: of our centralized run or the paper's")  # fmt: skip
     parser.add_argument("--seeds", metavar="N,M", help="seeds, such as 0,3 or 0-4 (default: those of the scale)")
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets' files")
@@ -46,8 +46,6 @@ def main(arguments: Namespace) -> int:
     if arguments.name == "list":
         print_table(console, _list())
         return 0
-    if arguments.targets not in TARGETS:
-        raise FedSeqError(f"--targets must be measured or paper, not {arguments.targets}.")
     jobs, only = read_jobs(arguments.jobs), parse_only(arguments.only)
     names = NAMES if arguments.name == "all" else (arguments.name,)
     plans = _plans(names, arguments, console)

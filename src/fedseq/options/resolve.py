@@ -1,7 +1,7 @@
 """From the options that were given to a complete config: defaults filled in, everything checked, nothing ignored."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedseq.basics.errors import FedSeqError, unknown
@@ -113,66 +113,57 @@ def _check(config: Config) -> None:
         check_criterion(
             config.approximator if estimated else None, config.grouping_metric if estimated else None, config.grouping
         )
-    for rule in config.parts.rules().values():
-        for refusal in rule.refuses:
-            if refusal.holds(config):
-                raise FedSeqError(refusal.message)
-    if config.private:
-        _check_privacy(config)
     if config.attack is not None:
         parse_attack(config.attack)
         if config.centralized or not config.real_clients:  # real clients are counted when the data is read
             number_of_attackers(config.attacker_fraction, config.num_clients)
     parse_train(config.trainable)
     trackers_of(config.track)
-    if config.checks_exemplars and not config.exemplars:
-        raise FedSeqError("--update-check exemplars needs public exemplars. Set --exemplars to 1 or more.")
-    _check_device(config)
-    if config.holdout is not None and config.holdout_by == "clients" and config.clients_by is None:
-        raise FedSeqError(
-            "--holdout-by clients needs real clients. Name the column that tells them apart: --clients-by."
-        )
-    dealt = PARTITIONS.get(config.partition or "")
-    if config.alpha == 0 and dealt is not None and dealt.dirichlet:
-        raise FedSeqError(
-            f"partition '{config.partition}' draws from Dir(alpha) and needs --alpha > 0; at 0 use shards."
-        )
-
-
-def _check_privacy(config: Config) -> None:
-    if config.dp_noise_multiplier is None and config.dp_target_epsilon is None:
-        raise FedSeqError(
-            "--dp-clip-norm alone promises nothing: give --dp-noise-multiplier, or --dp-target-epsilon to compute it."
-        )
-    if math.isinf(config.dp_clip_norm or 0.0) and (config.dp_noise_multiplier or config.dp_noise_multiplier is None):
-        raise FedSeqError(
-            "noise is measured in units of --dp-clip-norm, which is infinite. Give a finite --dp-clip-norm."
-        )
-    if config.eval_clients:
-        raise FedSeqError(
-            "--eval-clients shows how well the model fits single clients, and no noise hides that. Leave it out."
-        )
-    if config.private_rounds and config.uses_estimates:
-        raise FedSeqError(
-            f"--grouping {config.grouping} groups clients by their data, and with --dp-mechanism round nothing hides "
-            "that: every chain would depend on every client. Use --grouping random, or --dp-mechanism visit."
-        )
-
-
-def _check_device(config: Config) -> None:
     kind = config.device.split(":")[0]
     if kind not in DEVICES:
         raise unknown("device", config.device, DEVICES)
+    if message := next(_misfits(config, kind), None):
+        raise FedSeqError(message)
+
+
+def _misfits(config: Config, device: str) -> Iterator[str]:
+    """What does not fit together in this config, each with what to do about it."""
+    for rule in config.parts.rules().values():
+        yield from (refusal.message for refusal in rule.refuses if refusal.holds(config))
+    if config.private:
+        noise = config.dp_noise_multiplier
+        if noise is None and config.dp_target_epsilon is None:
+            yield (
+                "--dp-clip-norm alone promises nothing: give --dp-noise-multiplier, or --dp-target-epsilon to compute "
+                "it."
+            )
+        if math.isinf(config.dp_clip_norm or 0.0) and (noise or noise is None):
+            yield "noise is measured in units of --dp-clip-norm, which is infinite. Give a finite --dp-clip-norm."
+        if config.eval_clients:
+            yield "--eval-clients shows how well the model fits single clients, and no noise hides that. Leave it out."
+        if config.private_rounds and config.uses_estimates:
+            yield (
+                f"--grouping {config.grouping} groups clients by their data, and with --dp-mechanism round nothing "
+                "hides that: every chain would depend on every client. Use --grouping random, or --dp-mechanism visit."
+            )
+    if config.checks_exemplars and not config.exemplars:
+        yield "--update-check exemplars needs public exemplars. Set --exemplars to 1 or more."
     engine = ENGINES.row(config.engine)
-    if kind not in engine.devices:
-        raise FedSeqError(
-            f"--engine {config.engine} does not compute on {kind}. Chains are trained on it one after another with "
+    if device not in engine.devices:
+        yield (
+            f"--engine {config.engine} does not compute on {device}. Chains are trained on it one after another with "
             "--engine serial; or use --device cpu."
         )
-    if kind != "cpu" and engine.workers and not config.workers:
-        raise FedSeqError(
-            f"each worker process takes memory of its own on {kind}. Choose how many: --workers 2, or --engine serial."
+    if device != "cpu" and engine.workers and not config.workers:
+        yield (
+            f"each worker process takes memory of its own on {device}. Choose how many: --workers 2, or --engine "
+            "serial."
         )
+    if config.holdout is not None and config.holdout_by == "clients" and config.clients_by is None:
+        yield "--holdout-by clients needs real clients. Name the column that tells them apart: --clients-by."
+    dealt = PARTITIONS.get(config.partition or "")
+    if config.alpha == 0 and dealt is not None and dealt.dirichlet:
+        yield f"partition '{config.partition}' draws from Dir(alpha) and needs --alpha > 0; at 0 use shards."
 
 
 def _no_effect(names: list[str], config: Config) -> FedSeqError:

@@ -95,14 +95,18 @@ def tracked(
 
 
 def _opened(name: str, config: Config, place: Path, history: Sequence[Record]) -> Tracker:
-    for path in (place, place / name):
-        if path.is_symlink():
-            raise FedSeqError(f"{path} is a symbolic link, and nothing is written through links. Remove it.")
+    refuse_links(place, place / name)
     place.mkdir(exist_ok=True)
     tracker: Tracker = TRACKERS[name].load()(place, place.absolute().parent.name, config.options())
     for record in history:
         tracker.write(record["round"], scalars(record))
     return tracker
+
+
+def refuse_links(*paths: Path) -> None:
+    for path in paths:
+        if path.is_symlink():
+            raise FedSeqError(f"{path} is a symbolic link, and nothing is written through links. Remove it.")
 
 
 def export(names: Sequence[str], config: Config, place: Path, metrics: Sequence[Record], finished: bool) -> None:

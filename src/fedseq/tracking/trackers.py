@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedseq.basics.errors import FedSeqError
-from fedseq.tracking import emptied, keep_name, kept_name
+from fedseq.tracking import emptied, keep_name, kept_name, refuse_links
 
 
 class TensorBoard:
@@ -116,7 +115,5 @@ class MLflow:
 def _local_store(folder: Path) -> str:
     """MLflow calls its file store old, and asks who wants it to say so; its database needs many more packages."""
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-    links = [path for path in folder.rglob("*") if path.is_symlink()] if folder.exists() else []
-    if links:
-        raise FedSeqError(f"{links[0]} is a symbolic link, and nothing is written through links. Remove it.")
+    refuse_links(*folder.rglob("*"))
     return folder.absolute().as_uri()
