@@ -8,8 +8,8 @@ from fedseq.basics.errors import FedSeqError
 from fedseq.cli import add_config_flags, add_trust, options_from
 from fedseq.cli.console import make_console, print_table
 from fedseq.options.config import Config
-from fedseq.options.privacy_plan import accountant, planned, with_noise
 from fedseq.options.resolve import resolve
+from fedseq.privacy.accountant import accountant, planned, with_noise
 from fedseq.report.formats import TextTable
 
 EXAMPLE = """fedseq privacy --algorithm fedavg --num-clients 1000 --rounds 300 --dp-noise-multiplier 1.1

@@ -37,7 +37,7 @@ from fedseq.options.option import (
     option,
     options_of,
 )
-from fedseq.options.privacy_plan import default_noise
+from fedseq.privacy.accountant import default_noise
 from fedseq.simulation.attacks import described
 
 PLACE = {"role": Role.PLACE}

@@ -28,8 +28,7 @@ from fedseq.basics import seeds
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import read_json, write_json
 from fedseq.options.config import Config
-from fedseq.options.privacy_plan import accountant
-from fedseq.privacy.accountant import Accountant
+from fedseq.privacy.accountant import Accountant, accountant
 from fedseq.training.jobs import Job, Memory, Result, Task
 from fedseq.training.policy import Plan, Policy, Train
 from fedseq.training.sgd import Trained

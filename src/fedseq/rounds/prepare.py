@@ -24,10 +24,10 @@ from fedseq.models import default_model, kernels, model_factory
 from fedseq.options.conditions import CONFIDENCE, EXEMPLARS
 from fedseq.options.config import Config
 from fedseq.options.datasets import CATALOG
-from fedseq.options.privacy_plan import with_noise
 from fedseq.options.tables import MODELS
 from fedseq.policies import Policy, with_policies
 from fedseq.policies.privacy import check_algorithm
+from fedseq.privacy.accountant import with_noise
 from fedseq.runs.model_card import ModelCard
 from fedseq.training import weights
 from fedseq.training.examples import Examples, model_input
