@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedseq.grouping.quality import Quality, quality
+from fedseq.grouping import Quality, quality
 from fedseq.paper.plan import load_experiment
 from fedseq.paper.published_tables import ALPHAS, CENTRALIZED, TABLE_2
 from fedseq.report.convergence import SHARES, WINDOW, Bound, ComparisonRow, compare, crossing_text

@@ -21,8 +21,8 @@ import torch
 from fedseq import algorithms
 from fedseq.api.experiment import execute
 from fedseq.data import load_dataset
+from fedseq.engines.dispatcher import keep_freed_memory
 from fedseq.engines.processes import ProcessEngine
-from fedseq.engines.worker import keep_freed_memory
 from fedseq.models import model_factory
 from fedseq.options.config import Config
 from fedseq.options.resolve import resolve

@@ -19,10 +19,9 @@ from torch import Tensor, nn
 from fedseq.algorithms.base import FEDAVG, Algorithm, Hop
 from fedseq.api.experiment import run
 from fedseq.basics.errors import FedSeqError
-from fedseq.engines.dispatcher import DEATHS_PER_REQUEST, most_requests
+from fedseq.engines.dispatcher import DEATHS_PER_REQUEST, WorkerError, most_requests
 from fedseq.engines.processes import ProcessEngine, open_processes
 from fedseq.engines.serial import SerialEngine
-from fedseq.engines.worker import WorkerError
 from fedseq.options.resolve import resolve
 from fedseq.options.tables import AVERAGES, LOCAL_RULES, SERVER_RULES
 from fedseq.training.examples import Examples

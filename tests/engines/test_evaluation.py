@@ -14,10 +14,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedseq.algorithms.feddyn import feddyn
-from fedseq.engines.dispatcher import CHUNKS_PER_WORKER
+from fedseq.engines.dispatcher import CHUNKS_PER_WORKER, WorkerError
 from fedseq.engines.processes import ProcessEngine
 from fedseq.engines.serial import SerialEngine
-from fedseq.engines.worker import WorkerError
 from fedseq.training.evaluation import Evaluation, num_batches
 from fedseq.training.jobs import Job, Result, Task
 from fedseq.training.sgd import build

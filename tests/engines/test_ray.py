@@ -22,8 +22,8 @@ from fedseq.algorithms.feddyn import feddyn
 from fedseq.api.experiment import resume, run
 from fedseq.basics.errors import FedSeqError
 from fedseq.engines import dispatcher
+from fedseq.engines.dispatcher import WorkerError
 from fedseq.engines.serial import SerialEngine
-from fedseq.engines.worker import WorkerError
 from fedseq.training.jobs import Job, Result, Task
 from fedseq.training.sgd import build
 from fitting import that_fit

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedseq.grouping.quality import quality
+from fedseq.grouping import quality
 
 # Three classes. Clients 0 and 1 together have 4, 2, 2 examples, client 2 has one class, client 3 nothing.
 COUNTS = np.array([[4, 0, 1], [0, 2, 1], [0, 5, 0], [0, 0, 0]])

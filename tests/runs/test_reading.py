@@ -8,7 +8,7 @@ import pytest
 
 import fedseq
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.forms import decode, fits
+from fedseq.basics.files import decode, fits
 from fedseq.cli import main
 from fedseq.runs.folder import RunFolder
 from fedseq.runs.manifests import manifest_digest

@@ -18,7 +18,7 @@ import pytest
 
 import fedseq
 import watchdog
-from fedseq.basics.cores import usable_cores
+from fedseq.basics.processes import usable_cores
 from fedseq.runs.folder import CONFIG, RunFolder
 from helpers import FEDSEQ, files_of, is_running, marked, wait_for
 

@@ -16,11 +16,10 @@ from fedseq.options.config import Config
 from fedseq.options.config_files import refuse_code
 from fedseq.options.resolve import resolve
 from fedseq.policies.early_stopping import Stopping
-from fedseq.rounds.log import RoundLog, identity
 from fedseq.rounds.loop import Round, Setup, final_model, rounds
-from fedseq.rounds.open_run import OpenFolder, open_folder, reopen_folder
+from fedseq.rounds.open_run import OpenFolder, identity, open_folder, reopen_folder
 from fedseq.rounds.prepare import Parts, card_of, initial_weights, named_parts
-from fedseq.rounds.start import begin_or_continue
+from fedseq.rounds.start import RoundLog, begin_or_continue
 from fedseq.runs.checkpoints import CheckpointWriter, Snapshot
 from fedseq.runs.notebook import default_reporter
 from fedseq.runs.reading import Run

@@ -9,7 +9,7 @@ from pathlib import Path
 from fedseq.basics.errors import FedSeqError
 from fedseq.basics.files import write_atomically, write_json
 from fedseq.engines import open_engine
-from fedseq.grouping.quality import Quality
+from fedseq.grouping import Quality
 from fedseq.grouping.study import Pretraining, Study, label, needs_pretraining, quality_rows, study
 from fedseq.grouping.superclients import criterion_of, refuse_impossible
 from fedseq.options.config import Config

@@ -1,9 +1,14 @@
-"""Processes that work for another one: how they are started, and what they ask of the system."""
+"""Processes that work for another one: how many, how they are started, and what they ask of the system."""
 
 import ctypes
 import os
 import signal
 import sys
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on, which in a container can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def python(*words: str) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedseq import __version__
-from fedseq.basics.cores import usable_cores
+from fedseq.basics.processes import usable_cores
 from fedseq.cli.console import make_console
 
 EXAMPLE = "fedseq doctor"

@@ -2,8 +2,12 @@
 
 The longest chain goes first. A request whose worker dies is asked anew, with the same outcome. Evaluations are cut into
 chunks, which are computed when no job waits for a worker.
+
+A worker answers one request after another until it is killed, and keeps nothing between them.
 """
 
+import ctypes
+import traceback
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -13,16 +17,34 @@ from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
-from fedseq.basics.errors import FedSeqError
+from fedseq.basics.errors import FedSeqError, is_out_of_memory
 from fedseq.engines.transfer import forget_spare_pages
-from fedseq.engines.worker import Batches, Reply, Request
-from fedseq.training.evaluation import Evaluation, fold, num_batches
+from fedseq.training.chains import run_job
+from fedseq.training.evaluation import BatchSums, Evaluation, evaluate_batches, fold, num_batches
 from fedseq.training.jobs import Job, Result, Task, never
+from fedseq.training.weights import FlatModel
 
 DEATHS_PER_REQUEST = 5  # after so many, the request itself must be what kills workers
 CHUNKS_PER_WORKER = 4  # of an evaluation: small enough that no worker waits long for another
 
 Handle = TypeVar("Handle", bound=Hashable)
+Outcome = TypeVar("Outcome")
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Evaluate these batches of the test set."""
+
+    weights: Tensor
+    numbers: range
+
+
+Request = Job | Batches
+Reply = Result | list[BatchSums] | Exception
+
+
+class WorkerError(RuntimeError):
+    """Something went wrong in a worker; the text holds its traceback."""
 
 
 @dataclass
@@ -185,3 +207,32 @@ def _too_many_deaths(request: Request) -> FedSeqError:
         f"{what} killed {DEATHS_PER_REQUEST} workers in a row, or made them hang. Most often the machine is out of "
         "memory: use fewer --workers or a smaller --batch-size."
     )
+
+
+def caught(compute: Callable[[], Outcome]) -> Outcome | Exception:
+    """What goes wrong is returned: it is raised where the request came from."""
+    try:
+        return compute()
+    except FedSeqError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        if is_out_of_memory(error):
+            return FedSeqError("a worker ran out of memory. Use fewer --workers or a smaller --batch-size.")
+        return WorkerError(f"a worker process failed; --engine serial fails in place.\n{traceback.format_exc()}")
+
+
+def answer(task: Task, model: FlatModel, request: Request) -> Reply:
+    """To be sent before the next request is answered: a result's end lies in the model."""
+    if isinstance(request, Batches):
+        return evaluate_batches(task, model, request.weights, request.numbers)
+    result = run_job(task, model, request, lasting=False)
+    return replace(result, start=result.start[:0])  # whoever asked knows what the job started from
+
+
+def keep_freed_memory() -> None:
+    """By default glibc gives large temporaries back to the system, which then faults in fresh pages for every batch."""
+    trim_threshold, top_pad, mmap_threshold = -1, -2, -3
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):  # other C libraries do without
+        for option, value in ((mmap_threshold, 1 << 30), (trim_threshold, 1 << 30), (top_pad, 1 << 26)):
+            library.mallopt(option, value)

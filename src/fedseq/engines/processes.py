@@ -14,12 +14,15 @@ honest work, and is left alone.
 """
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import pickle
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
@@ -27,15 +30,15 @@ from typing import Any
 import torch
 
 from fedseq.algorithms.base import Algorithm
-from fedseq.basics.cores import usable_cores
 from fedseq.basics.errors import FedSeqError
-from fedseq.engines.dispatcher import Dispatcher, most_requests
+from fedseq.basics.processes import end_with_parent, usable_cores
+from fedseq.engines.dispatcher import Dispatcher, Reply, Request, answer, caught, keep_freed_memory, most_requests
 from fedseq.engines.serial import SerialEngine
 from fedseq.engines.transfer import Mailbox
-from fedseq.engines.worker import Reply, Request, serve
 from fedseq.options.config import Config
 from fedseq.training.jobs import Job, Result, Task, never
 from fedseq.training.sgd import build, lay_out, one_thread
+from fedseq.training.weights import FlatModel
 
 HANGING_SECONDS = 60  # without CPU time, after which a worker that has a request is taken to hang
 
@@ -170,3 +173,28 @@ def _can_be_sent(algorithm: Algorithm) -> bool:
     except (pickle.PicklingError, AttributeError, TypeError):  # what pickle raises for lambdas and local functions
         return False
     return True
+
+
+def serve(
+    task: Task, device: str, inbox: Mailbox, outbox: Mailbox, far_end: connection.Connection, parent: int
+) -> None:
+    """A device other than the task's is begun here: CUDA does not survive a fork, but may be begun after it."""
+    torch.set_num_threads(1)
+    for number in (signal.SIGINT, signal.SIGHUP):  # which are the parent's to handle
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if not end_with_parent(parent, signal.SIGKILL):
+        os._exit(1)
+    keep_freed_memory()
+    gc.freeze()  # the collector would write to the parent's objects, and so copy their pages
+    made: list[tuple[Task, FlatModel]] = []
+
+    def reply(where: bytes) -> bytes:
+        if not made:
+            own = task if device == task.device else task.on(device)
+            made.append((own, build(own)))
+        return outbox.write(answer(*made[0], inbox.read(where, copy=False, device=device)))
+
+    while True:
+        written = caught(partial(reply, far_end.recv_bytes()))
+        far_end.send_bytes(written if isinstance(written, bytes) else outbox.write(written))

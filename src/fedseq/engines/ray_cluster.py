@@ -21,8 +21,8 @@ from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-d
 from ray.exceptions import AuthenticationError
 from ray.job_config import JobConfig
 
-from fedseq.basics.cores import usable_cores
 from fedseq.basics.errors import FedSeqError
+from fedseq.basics.processes import usable_cores
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 ON_LOOPBACK = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}  # Ray's setting to keep a machine off the network
@@ -33,7 +33,7 @@ NO_STATISTICS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_
 class _PathsOfOurs(JobConfig):
     """Keeps Ray from putting our current folder, which may be anybody's, in front of its workers' path.
 
-    Ray does so unless a working folder is sent along. ray_worker.py tells the workers where modules are.
+    Ray does so unless a working folder is sent along. ray.py tells the workers where modules are.
     """
 
     def _runtime_env_has_working_dir(self) -> bool:

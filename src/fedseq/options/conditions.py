@@ -8,7 +8,7 @@ import math
 import sys
 from typing import TYPE_CHECKING
 
-from fedseq.basics.cores import usable_cores
+from fedseq.basics.processes import usable_cores
 from fedseq.options.datasets import CATALOG, OWN, has_columns, is_table, may_lack_a_test_set, with_columns
 from fedseq.options.grammar import authors_parts
 from fedseq.options.option import Condition

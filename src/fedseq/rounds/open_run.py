@@ -4,20 +4,25 @@ What can be refused without the data is refused before the data is read, which m
 """
 
 import contextlib
+import hashlib
 import reprlib
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from fedseq.algorithms.base import signature
 from fedseq.basics.errors import FedSeqError
+from fedseq.basics.identity import own_layers, plain
 from fedseq.data.partition import label_counts
 from fedseq.options.config import OPTIONS, Config, differences_in_words
 from fedseq.options.config_files import names_code
+from fedseq.options.datasets import OWN
 from fedseq.options.resolve import recorded
-from fedseq.rounds.log import other_model
 from fedseq.rounds.prepare import Parts
 from fedseq.runs.folder import CONFIG, ENVIRONMENT, RunFolder, new_folder, refuse_existing_run, run_name, slug
 from fedseq.runs.manifests import Evidence, newest_evidence
@@ -173,3 +178,35 @@ def _describe_clients(task: Task) -> dict[str, Any]:
     if task.num_classes and len(task.train.y):  # a federation's server does not see its clients' labels
         described["label_counts"] = label_counts(task.train.y.cpu().numpy(), task.clients, task.num_classes).tolist()
     return described
+
+
+def identity(parts: Parts) -> Evidence:
+    """What tells this run's data, algorithm and model from others."""
+    task, data = parts.task, parts.task.fingerprint
+    if parts.config.dataset == OWN and task.test.owner is not None:  # of named data the source says it
+        data += "-" + hashlib.sha256(task.test.owner.numpy(force=True).tobytes()).hexdigest()[:16]
+    return {"data": data, "algorithm": signature(parts.algorithm), "model": _model(parts)}
+
+
+def _model(parts: Parts) -> Evidence:
+    """Named models and losses are known by the options and by the version of FedSeq; a user's by their code too."""
+    task, found = parts.task, {"frozen": parts.task.frozen_digest}
+    if parts.config.model == OWN or ":" in str(parts.config.model):
+        module = parts.model.module
+        found |= {"made_by": plain(task.factory), "layers": own_layers(module), "printed": plain(repr(module))}
+    if own := [policy for policy in parts.policies if not type(policy).__module__.startswith("fedseq.")]:
+        found |= {"policies": plain(own)}
+    if task.loss is not nn.functional.cross_entropy:
+        found |= {"loss": plain(task.loss)}
+    return found
+
+
+def other_model(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """In which way a model is another, in words."""
+    if before.get("loss") != now.get("loss"):
+        return "a model with another loss"
+    if before.get("policies") != now.get("policies"):
+        return "a model under other policies"
+    if before.get("frozen") != now.get("frozen"):
+        return "a model with other frozen parameters"
+    return "a model whose code was another"

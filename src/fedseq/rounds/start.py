@@ -1,30 +1,66 @@
 """Where a run goes on: its newest good checkpoint, or its beginning, with everything that its rounds need.
 
-Clients are grouped here, once: a run that is continued has the superclients that were written down.
+Clients are grouped here, once: a run that is continued has the superclients that were written down. `RoundLog` adds
+rounds to the run folder, and collects what a checkpoint vouches for beside its own files.
 """
 
 import math
+import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from fedseq.algorithms.base import Setting, initial_state
 from fedseq.algorithms.robust import too_few
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.files import digest
+from fedseq.basics.files import append_line, cut, digest, hashed
 from fedseq.grouping.superclients import form_superclients
 from fedseq.policies.privacy import budget, open_ledger
-from fedseq.rounds.log import Evidence, RoundLog, damage
 from fedseq.rounds.loop import Setup, Unit, plan
 from fedseq.rounds.open_run import OpenFolder
 from fedseq.rounds.prepare import Parts
 from fedseq.runs.checkpoints import Snapshot, load_checkpoint, save_checkpoint
+from fedseq.runs.folder import METRICS, TIMING, RunFolder
+from fedseq.runs.manifests import Evidence
 from fedseq.runs.model_card import ModelCard
 from fedseq.training.jobs import Engine
 from fedseq.training.reporter import Reporter
+
+_LINES = {"metrics": METRICS, "timing": TIMING}
+
+
+class RoundLog:
+    """The run folder while rounds are added to it."""
+
+    def __init__(self, files: RunFolder, fixed: Evidence, kept: Evidence | None = None):
+        """`fixed` is what never changes in a run. Lines after those of `kept` are cut off."""
+        self.files = files
+        self.fixed = fixed
+        lengths = {part: kept[part]["length"] if kept else 0 for part in _LINES}
+        for part, name in _LINES.items():
+            cut(files.path / name, lengths[part])
+        self.digests = {name: hashed(files.path / name, lengths[part]) for part, name in _LINES.items()}
+        if kept and kept["timing"].get("sha256", found := self.digests[TIMING].hexdigest()) != found:
+            # It decides nothing and cannot be made again: what is left of it is kept beside the new one.
+            if (files.path / TIMING).exists():
+                (files.path / TIMING).replace(files.path / f"{TIMING}.damaged")
+            self.digests[TIMING] = hashed(files.path / TIMING)
+
+    def append(self, record: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
+        for name, line in ((METRICS, record), (TIMING, timing)):
+            self.digests[name].update(append_line(self.files.path / name, line))
+
+    def evidence(self) -> Evidence:
+        """As of now; the lines are safe on the disk then."""
+        return self.fixed | {
+            part: {"length": _synced_length(self.files.path / name), "sha256": self.digests[name].hexdigest()}
+            for part, name in _LINES.items()
+        }
 
 
 def begin_or_continue(
@@ -105,3 +141,21 @@ def _units(parts: Parts, opened: OpenFolder, engine: Engine, theta: Tensor, repo
             stacklevel=4,
         )
     return groups
+
+
+def _synced_length(path: Path) -> int:
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        return file.seek(0, os.SEEK_END)
+
+
+def damage(files: RunFolder, evidence: Evidence) -> str | None:
+    """What in the folder is not what the checkpoint vouches for, if anything."""
+    lines = evidence["metrics"]
+    if hashed(files.path / METRICS, lines["length"]).hexdigest() != lines["sha256"]:
+        return f"{METRICS} does not begin with the lines that were written up to then"
+    if evidence["superclients"] not in (None, digest(files.superclients)):
+        return f"{files.superclients.name} is not what was written"
+    return None

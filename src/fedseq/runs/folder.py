@@ -19,17 +19,28 @@ pretraining/          what clients are estimated by; needed until they are group
 import contextlib
 import hashlib
 import json
+import platform
 import re
 import shlex
 import shutil
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedseq import __version__
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.files import MOST_BYTES, digest, read_json, read_sums, remove_leftovers, write_atomically, write_sums
-from fedseq.basics.forms import Form
+from fedseq.basics.files import (
+    MOST_BYTES,
+    Form,
+    digest,
+    read_json,
+    read_sums,
+    remove_leftovers,
+    write_atomically,
+    write_sums,
+)
 from fedseq.options.config import Config
 from fedseq.options.config_files import read_yaml, to_yaml
 from fedseq.options.option import brief
@@ -232,8 +243,6 @@ class RunFolder:
         self._write(CONFIG, to_yaml(config).encode())
 
     def write_environment(self, seed: int) -> None:
-        from fedseq.runs.environment import environment
-
         self._write_json(ENVIRONMENT, {"seed": seed, **environment()})
 
     def read_clients(self) -> dict[str, Any] | None:
@@ -342,3 +351,34 @@ class RunFolder:
             (self.path / LOCK).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 self.path.rmdir()
+
+
+def environment() -> dict[str, Any]:
+    """With which software a run is made."""
+    import numpy
+    import torch
+
+    return {
+        "fedseq": __version__,
+        "git_revision": _git_revision(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "platform": platform.platform(),
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def _git_revision() -> str | None:
+    """Of the source tree this package is run from; None for an installed copy."""
+    source = Path(__file__).resolve().parents[3]
+    if not (source / ".git").exists():
+        return None
+    try:
+        asked = subprocess.run(
+            ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=40"],
+            capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return asked.stdout.strip()

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.files import read_plain
-from fedseq.basics.forms import fits
+from fedseq.basics.files import fits, read_plain
 
 FORMAT = 4
 READABLE = (3, 4)  # what a run says of itself was the same then; only it cannot go on

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fedseq import __version__
 from fedseq.basics.errors import FedSeqError
-from fedseq.basics.files import hashed, open_plain, refuse_longer
-from fedseq.basics.forms import decode, fits
+from fedseq.basics.files import decode, fits, hashed, open_plain, refuse_longer
 from fedseq.options.config import Config
 from fedseq.options.ending import far_enough
 from fedseq.runs.folder import (

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import IO, Literal
 
 from fedseq.basics import stopping
-from fedseq.basics.cores import usable_cores
-from fedseq.basics.processes import python
+from fedseq.basics.processes import python, usable_cores
 from fedseq.options.config_files import read_number
 from fedseq.options.option import AT_LEAST_1
 from fedseq.sweep.assignments import Assignment

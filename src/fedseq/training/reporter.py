@@ -19,18 +19,8 @@ class Reporter(Protocol):
     def round(self, record: dict[str, Any]) -> None: ...
 
 
-class Quiet:
-    def stage(self, done: int, total: int, what: str) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        pass
-
-    def begin(self, config: Config, folder: Path, round_: int) -> None:
-        pass
-
-    def round(self, record: dict[str, Any]) -> None:
-        pass
+class Quiet(Reporter):
+    """Every method does nothing."""
 
 
 QUIET = Quiet()
