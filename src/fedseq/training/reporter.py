@@ -10,13 +10,16 @@ from fedseq.options.config import Config
 class Reporter(Protocol):
     def stage(self, done: int, total: int, what: str) -> None:
         """Long work before the first round, e.g. decoding or pre-training."""
-        ...
+        return
 
-    def note(self, text: str) -> None: ...
+    def note(self, text: str) -> None:
+        return
 
-    def begin(self, config: Config, folder: Path, round_: int) -> None: ...
+    def begin(self, config: Config, folder: Path, round_: int) -> None:
+        return
 
-    def round(self, record: dict[str, Any]) -> None: ...
+    def round(self, record: dict[str, Any]) -> None:
+        return
 
 
 class Quiet(Reporter):
