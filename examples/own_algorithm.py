@@ -46,6 +46,6 @@ if __name__ == "__main__":
     groups = [(0, 2, 4, 6, 8), (1, 3, 5, 7, 9)]
     for algorithm, chains in (("fedavg", None), (smoothed(), None), (superclients(smoothed()), groups)):
         run = fedseq.federate(
-            partial(torch.nn.Linear, 64, 10), clients, test, algorithm, groups=chains, rounds=20, fraction=0.5
+            partial(torch.nn.Linear, 64, 10), clients, test, algorithm, groups=chains, rounds=20, fraction=1
         )
         print(f"{run.config.algorithm}: {run.final_accuracy():.1%}")  # noqa: T201

@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -96,8 +96,11 @@ def assert_same(found: list[Result], expected: list[Result]) -> None:
         assert all(torch.equal(one.memory[c][k], other.memory[c][k]) for c in one.memory for k in one.memory[c])
 
 
-def shared_files() -> set[str]:
-    return {path.name for path in Path("/dev/shm").iterdir()} if Path("/dev/shm").is_dir() else set()
+def shared_files(pids: Iterable[int]) -> set[Path]:
+    """Named shared memory that these processes use; that of all others on this machine is none of a test's business."""
+    maps = [Path(f"/proc/{pid}/maps") for pid in pids]
+    lines = [line for path in maps if path.exists() for line in path.read_text().splitlines()]
+    return {Path(line[line.index("/dev/shm/") :]) for line in lines if "/dev/shm/" in line and "(deleted)" not in line}
 
 
 def open_files() -> int:
@@ -106,12 +109,14 @@ def open_files() -> int:
 
 @pytest.fixture
 def engine(task: Task) -> Iterator[ProcessEngine]:
-    before = shared_files(), open_files()
+    before = open_files()
     opened = ProcessEngine(task, 2)
     yield opened
+    shared = shared_files([os.getpid(), *(child.pid for child in multiprocessing.active_children() if child.pid)])
     opened.close()
     assert not multiprocessing.active_children()
-    assert (shared_files(), open_files()) == before
+    assert not any(path.exists() for path in shared)
+    assert open_files() == before
 
 
 def run_digits(folder: Path, algorithm: str, **options: Any) -> tuple[bytes, bytes]:

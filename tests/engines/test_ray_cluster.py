@@ -58,12 +58,12 @@ def test_without_ray_there_is_advice() -> None:
 
 
 def test_a_cluster_of_our_own_is_closed_to_others_obeys_ctrl_c_and_leaves_nothing(tmp_path: Path) -> None:
-    before = shared_files()
     words = ["--dataset", "digits", "--grouping", "random", "--out", "run"]
     started = start("run", *words, "--engine", "ray", "--workers", "2", "--rounds", "100000")
     metrics = Path("run/metrics.jsonl")
     wait_for(lambda: started.poll() is not None or (metrics.exists() and metrics.read_text().count("\n") >= 2))
     family = descendants(started.pid)
+    shared = shared_files(family)  # Ray's objects
     listening = [address for pid in family for address in listens_on(pid)]
     assert len(family) >= 5, started.communicate()  # the driver, the head's services, two workers
     assert len(listening) >= 4
@@ -83,7 +83,7 @@ def test_a_cluster_of_our_own_is_closed_to_others_obeys_ctrl_c_and_leaves_nothin
     output = "".join(started.communicate())
     assert started.returncode == 130, output
     wait_for(lambda: not any(is_running(pid) for pid in family), 30)
-    assert shared_files() <= before
+    assert not any(path.exists() for path in shared)
     done = metrics.read_text().count("\n")
     resume("run", engine="serial", rounds=done + 1)
     alone = run(dataset="digits", grouping="random", engine="serial", rounds=done + 1, folder="alone")

@@ -275,7 +275,7 @@ def test_detached_it_goes_on_until_down(tmp_path: Path, capsys: pytest.CaptureFi
     finally:
         assert main(["federation", "down", place]) == 0
     assert "stopped." in capsys.readouterr().out
-    assert not working_for(federation)
+    assert children.wait_until(lambda: not working_for(federation), LONG)  # it lets go shortly before it ends
     assert not (federation.folder / "down").exists()
     assert main(["federation", "down", place]) == 0
     assert "nothing of it was running" in capsys.readouterr().out
