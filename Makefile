@@ -21,7 +21,7 @@ test: $(VENV)/.dev  ## set up and run the quick tests, in minutes; tests of extr
 	$(BIN)/pytest -q -n 2 --dist worksteal
 
 test-all: install  ## the slow tests, those with servers, clusters, a browser and many kills: a quarter of an hour
-	$(BIN)/pytest -q -n 3 --dist worksteal -m slow
+	$(BIN)/pytest -q -n 3 --dist loadgroup -m slow
 
 # A tenth of each piece, and another tenth with each seed: make soak FEDSEQ_SOAK_SHARE=0.1 FEDSEQ_SOAK_SEED=3
 # One piece: make soak ONLY=damaged

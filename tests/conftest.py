@@ -60,8 +60,14 @@ def _end_with_us() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that wait for other processes first: at the end, nobody would be left to compute meanwhile."""
+    """Those that wait for other processes first: at the end, nobody would be left to compute meanwhile.
+
+    Tests that share a federation or a cluster go to one worker of xdist (`--dist loadgroup`), which starts it once.
+    """
     items.sort(key=lambda item: item.path.parent.name not in ("flower", "engines"))
+    for item in items:
+        for shared in {"fed", "cluster"} & {*getattr(item, "fixturenames", ())}:
+            item.add_marker(pytest.mark.xdist_group(shared))
 
 
 @pytest.fixture(autouse=True)
