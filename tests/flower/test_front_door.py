@@ -63,6 +63,8 @@ def test_other_machines_reach_only_what_nodes_need(client: object, path: str, al
     ],
 )
 def test_requests_of_nodes_have_a_bounded_length(headers: list[tuple[bytes, bytes]], status: int) -> None:
+    first = {"client": ELSEWHERE, "path": front_door.ACTIVATE, "headers": [HOST, (b"content-length", b"16385")]}
+    assert front_door.status_of_refusal(first, keys=True) == 413  # it needs no registered key
     scope = {"client": ELSEWHERE, "path": "/v1/fleet/push-object", "headers": [HOST, *headers]}
     assert front_door.status_of_refusal(scope, keys=True) == status
 

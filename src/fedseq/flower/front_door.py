@@ -19,6 +19,8 @@ from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 
 FOR_ALL = "/v1/fleet/"
+ACTIVATE = "/v1/fleet/activate-node"  # a node's first request; Flower's answer tells it that its key is not registered
+LARGEST_FIRST_REQUEST = 16 << 10  # bytes
 LARGEST_REQUEST = 8 << 20  # bytes: nodes send arrays in pieces of 5 MiB
 BODY_SECONDS = 120.0  # a piece at half a megabit a second takes 80
 
@@ -38,7 +40,7 @@ class FrontDoor:
             await self.app(scope, receive, send)
             return
         refusal = status_of_refusal(scope, self.keys)
-        if not refusal and self.keys and scope["path"].startswith(FOR_ALL):
+        if not refusal and self.keys and scope["path"].startswith(FOR_ALL) and scope["path"] != ACTIVATE:
             refusal = 0 if await asyncio.to_thread(_is_a_nodes, scope) else 401
         if refusal and scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
@@ -59,7 +61,8 @@ def status_of_refusal(scope: Scope, keys: bool) -> int:
     if not of_node:
         return 0 if _is_loopback((scope.get("client") or ("",))[0]) else 403
     length = headers.get(b"content-length", b"" if b"transfer-encoding" in headers else b"0")
-    return 0 if length.isdigit() and int(length) <= LARGEST_REQUEST else 413
+    largest = LARGEST_FIRST_REQUEST if scope["path"] == ACTIVATE else LARGEST_REQUEST
+    return 0 if length.isdigit() and int(length) <= largest else 413
 
 
 def _is_a_nodes(scope: Scope) -> bool:
