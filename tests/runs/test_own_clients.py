@@ -12,7 +12,6 @@ import fedseq
 from fedseq.basics.errors import FedSeqError
 from fedseq.cli import main
 from fedseq.engines.serial import SerialEngine
-from fedseq.flower.run_options import resolve_federation
 from fedseq.options.resolve import resolve
 from fedseq.rounds.prepare import named_parts
 from fedseq.training.evaluation import client_spread
@@ -124,6 +123,9 @@ def test_predicting_scales_new_examples_as_the_table_was(tmp_path: Path, capsys:
 
 @pytest.mark.parametrize("options", [{"dataset": "smartwatch"}, {"dataset": "npz:a.npz", "clients_by": "ward"}])
 def test_a_federation_of_nodes_has_its_clients_already(options: dict[str, str]) -> None:
+    pytest.importorskip("flwr")
+    from fedseq.flower.run_options import resolve_federation
+
     with pytest.raises(FedSeqError, match="in a federation each node is one"):
         resolve_federation({}, False, {**options, "num_clients": 4})
 

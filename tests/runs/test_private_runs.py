@@ -18,8 +18,6 @@ import fedseq
 from algorithms.toys import final_weights
 from fedseq import FedSeqError
 from fedseq.algorithms import feddyn, fedseqinter
-from fedseq.flower.client_memory import charge_visits
-from fedseq.flower.run_options import read_run_config
 from fedseq.options.config import Config
 from fedseq.options.resolve import resolve
 from fedseq.privacy.gaussian import epsilon_of
@@ -185,11 +183,17 @@ def test_with_noise_from_the_system_what_was_asked_counts_also_in_a_round_that_w
 
 
 def federation(**options: Any) -> Config:
+    pytest.importorskip("flwr")
+    from fedseq.flower.run_options import read_run_config
+
     return read_run_config({"dataset": "digits", "num-clients": 4, "algorithm": "fedavg", **options})[0]
 
 
 def test_a_real_client_keeps_an_account_of_its_own_over_all_runs(tmp_path: Path) -> None:
     """v visits with z = 2 are mu = sqrt(v)/2: as many as keep epsilon below 3.1 are made, and not one more."""
+    pytest.importorskip("flwr")
+    from fedseq.flower.client_memory import charge_visits
+
     config = federation(**{"dp-clip-norm": 1.0, "dp-noise-multiplier": 2.0, "dp-target-epsilon": 3.1})
     assert config.dp_source == "system"
     allowed = max(v for v in range(1, 20) if epsilon_of(math.sqrt(v) / 2, 1e-5) <= 3.1)
